@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Pipelines: where a model is cut into stages, and who does what when.
+"""Pipeline parallelism: partition of a model into stages, schedules, and training.
 
 ```python
 from aikido_torch import pipeline
@@ -24,9 +24,9 @@ pipe.train(loader, steps=len(loader))  # on every rank of the group
 ```
 
 `python -m aikido_torch.pipeline profile --model package.module:factory --input
-32,3,32,32 --output FILE`, `... partition FILE --machines 4 --bandwidth 1e9` and
-`... schedule 1f1b --stages 4 --micro-batches 8` do the
-same. `csrc/pipeline/README.md` has the method.
+32,3,32,32 --output FILE`, `... partition FILE --machines 4 --bandwidth 1e9` and `...
+schedule 1f1b --stages 4 --micro-batches 8` do the same. `csrc/pipeline/README.md`
+describes the methods.
 """
 
 from aikido_torch._C import (

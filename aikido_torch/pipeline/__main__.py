@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`python -m aikido_torch.pipeline`: `profile` a model, `partition` a profile into
-stages, and `schedule` them.
-"""
+"""Commands of `python -m aikido_torch.pipeline`: profile, partition and schedule."""
 
 import json
 from collections.abc import Callable
@@ -51,33 +49,38 @@ def partition_command(
     profile: Annotated[
         Path,
         typer.Argument(
-            help="File of PipeDream's profiler.", exists=True, dir_okay=False
+            help="Profile file, in the format of PipeDream.",
+            exists=True,
+            dir_okay=False,
         ),
     ],
     machines: Annotated[
         str,
-        typer.Option(help="How many; by level, lowest first: 8,2 is two groups of 8."),
+        typer.Option(
+            help="Number of machines by level, lowest first: 8,2 is 2 groups of 8."
+        ),
     ],
     bandwidth: Annotated[
-        str, typer.Option(help="Bytes a second between them, by level: 30e9,3e9.")
+        str, typer.Option(help="Bytes per second between machines, by level: 30e9,3e9.")
     ] = "1e9",
     cost_model: Annotated[
-        CostModel, typer.Option(help="How costs are reckoned.")
+        CostModel, typer.Option(help="Formulas of the costs.")
     ] = CostModel.PAPER,
     free_transfers: Annotated[
-        bool, typer.Option("--free-transfers", help="Activations travel for free.")
+        bool,
+        typer.Option("--free-transfers", help="Transfers of activations cost nothing."),
     ] = False,
     straight: Annotated[
         bool, typer.Option("--straight", help="No stage has replicas.")
     ] = False,
     fewer_machines: Annotated[
-        bool, typer.Option("--fewer-machines", help="Some may be left idle.")
+        bool, typer.Option("--fewer-machines", help="Machines may stay unused.")
     ] = False,
     memory: Annotated[
-        float | None, typer.Option(help="Bytes that a machine has.")
+        float | None, typer.Option(help="Memory of a machine in bytes.")
     ] = None,
     max_cuts: Annotated[
-        int, typer.Option(help="With more ways to cut, branches are joined.")
+        int, typer.Option(help="If there are more ways to cut, branches are joined.")
     ] = 5000,
     output: Annotated[
         Path | None, typer.Option(help="Write the profile with stages to this file.")
@@ -86,7 +89,7 @@ def partition_command(
         Path | None, typer.Option("--json", help="Write the plan to this file.")
     ] = None,
 ) -> None:
-    """Cuts a model into stages and says what each costs."""
+    """Cuts a model into stages and prints the cost of each."""
     console = Console()
     with typed_errors(console, context):
         read = read_profile(profile)
@@ -110,7 +113,9 @@ def partition_command(
 
 _OverlapSums = Annotated[
     bool,
-    typer.Option("--overlap-sums", help="Of 1f1b_async: replicas go on meanwhile."),
+    typer.Option(
+        "--overlap-sums", help="1f1b_async: replicas go on during gradient sums."
+    ),
 ]
 
 
@@ -124,47 +129,56 @@ def schedule_command(
             "with the text of a schedule."
         ),
     ],
-    stages: Annotated[int, typer.Option(help="How many there are.")] = 0,
-    micro_batches: Annotated[int, typer.Option(help="How many go through.")] = 0,
+    stages: Annotated[int, typer.Option(help="Number of stages.")] = 0,
+    micro_batches: Annotated[int, typer.Option(help="Number of micro-batches.")] = 0,
     replicas: Annotated[
-        str | None, typer.Option(help="Ranks of each stage: 3,1.")
+        str | None, typer.Option(help="Number of ranks of each stage: 3,1.")
     ] = None,
     stages_per_rank: Annotated[
-        int, typer.Option(help="Of interleaved_1f1b and zero_bubble.")
+        int, typer.Option(help="For interleaved_1f1b and zero_bubble.")
     ] = 1,
     weights: Annotated[
-        str | None, typer.Option(help="Of 1f1b_async: stash, vertical_sync or 2bw.")
+        str | None, typer.Option(help="For 1f1b_async: stash, vertical_sync or 2bw.")
     ] = None,
     micro_batches_per_step: Annotated[
-        int | None, typer.Option(help="Of 1f1b_async: what an update takes.")
+        int | None, typer.Option(help="For 1f1b_async: micro-batches of one update.")
     ] = None,
     warmups: Annotated[
         str | None, typer.Option(help="Forwards before the first backward: 4,1,0.")
     ] = None,
     recompute: Annotated[
-        bool, typer.Option("--recompute", help="Forwards are done again.")
+        bool,
+        typer.Option(
+            "--recompute", help="Repeat forwards instead of keeping activations."
+        ),
     ] = False,
     overlap_sums: _OverlapSums = False,
-    forward: Annotated[str, typer.Option(help="Times of stages: 1 or 1,2,1.")] = "1",
+    forward: Annotated[
+        str, typer.Option(help="Forward time of each stage: 1 or 1,2,1.")
+    ] = "1",
     backward: Annotated[
-        str | None, typer.Option(help="The same; twice the forward if not given.")
+        str | None,
+        typer.Option(help="Backward times; default: twice the forward times."),
     ] = None,
     links: Annotated[str, typer.Option(help="Times of transfers: 0.1.")] = "0",
     slow: Annotated[
-        list[str] | None, typer.Option(help="A slow rank and its factor: 2:1.5.")
+        list[str] | None,
+        typer.Option(help="A slow rank and its slowdown factor: 2:1.5."),
     ] = None,
     max_activations: Annotated[
-        int | None, typer.Option(help="Micro-batches that a rank may hold.")
+        int | None,
+        typer.Option(help="Limit of micro-batches whose activations a rank keeps."),
     ] = None,
     max_slots: Annotated[int, typer.Option(help="Columns of the grid.")] = 200,
     text: Annotated[
-        bool, typer.Option("--text", help="Print the instructions, too.")
+        bool, typer.Option("--text", help="Print the instructions as well.")
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw it into this file (.png, .svg, .pdf).")
+        Path | None,
+        typer.Option(help="Draw the schedule into this file (.png, .svg, .pdf)."),
     ] = None,
 ) -> None:
-    """Prints what each rank does when, and what it holds."""
+    """Prints the work of each rank over time, and the memory that it needs."""
     console = Console()
     with typed_errors(console, context):
         made = _made_or_read(

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which schedule suits what stages and links take now.
+"""Choice of the schedule that suits the present times of stages and links.
 
-Pure: fed with times and `now`, it answers with a schedule and the reason. The pipeline
-carries it out between two runs, when nothing is under way (`_runtime.py`). All ranks
-feed the same, so all decide the same.
+Pure: it is fed with times and `now`, and answers with a schedule and the reason. The
+pipeline switches between two runs, when nothing is in progress (`_runtime.py`). All
+ranks feed the same values, so all decide the same.
 
 Note [what adapts]
-Warm-ups: a stage that has more micro-batches under way has something to do while a slow
-link or a slow stage holds others back, and holds more activations. With a flush no
-number changes by that, as each rank does its backwards in the same order; without one
-weights get older. Turns: of a stage with replicas a slow one gets fewer micro-batches,
-which a flush allows.
+Warm-ups: a stage with more micro-batches in progress has work while a slow link or a
+slow stage delays others, but keeps more activations. With a flush this changes no
+result, because each rank does its backwards in the same order. Without a flush, weights
+get staler.
+
+Turns: a slow replica of a stage gets fewer micro-batches. Only a flush allows that.
 """
 
 import itertools
@@ -26,24 +27,27 @@ from aikido_torch.pipeline._schedule import Schedule
 
 __all__ = ["Adapt", "Adapter", "Change", "fitting_schedule", "micro_batch_seconds"]
 
-# What is so near to the fastest may be taken for it.
+# A schedule whose time is within this factor of the fastest counts as equally fast.
 _NEARLY = 1.01
-# A replica counts as slow from here on.
+# Slowdown factor from which a replica counts as slow.
 _SLOW = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt:
-    """When a `Pipeline` adapts its schedule, and how far.
+    """Limits within which a `Pipeline` adapts its schedule, and how often.
 
     Args:
-        every: how often: each so many times that the schedule is carried out, the last
-            of them is measured and looked at.
-        max_activations: of how many micro-batches a rank may hold activations; None is
-            all that the schedule has.
-        min_gain: what another schedule has to bring, as a share of the time.
-        patience_s: how long fewer activations must have been enough before the pipeline
-            goes back to them.
+        every: number of runs of the schedule between two decisions; the last of them is
+            measured.
+        max_activations: limit of micro-batches whose activations a rank keeps; None is
+            all micro-batches of the schedule.
+        min_gain: least gain of another schedule, as a share of the time.
+        patience_s: seconds for which fewer activations must have been enough before the
+            pipeline returns to them.
+
+    Raises:
+        ConfigError: a value is out of its range.
     """
 
     every: int = 4
@@ -69,20 +73,21 @@ class Adapt:
 
 @dataclass(frozen=True)
 class Change:
-    """Another schedule, and why."""
+    """Another schedule, and the reason for it."""
 
     schedule: Schedule
     reason: str
 
 
 class Adapter:
-    """Decides for one pipeline.
+    """Decisions for one pipeline.
 
     Args:
-        schedule: that it begins with, of `pipeline.schedule("1f1b" or "1f1b_async")`.
+        schedule: the first schedule, of `pipeline.schedule("1f1b" or "1f1b_async")`.
+        adapt: the limits.
 
     Raises:
-        ConfigError: the schedule is another one, or holds too much from the beginning.
+        ConfigError: the schedule has another name, or exceeds `max_activations`.
     """
 
     def __init__(self, schedule: Schedule, adapt: Adapt) -> None:
@@ -100,13 +105,13 @@ class Adapter:
         self._enough_since: float | None = None
 
     def on_times(self, times: LiveTimes) -> None:
-        """What was measured last."""
+        """Stores the latest measured times."""
         self._times = times
 
     def decide(self, now: float) -> Change | None:
-        """The schedule that suits the last times better, or None.
+        """The schedule that suits the last times better; None if there is none.
 
-        What is answered is taken to be carried out from now on.
+        The returned schedule is assumed to be in use from now on.
         """
         if self._times is None:
             return None
@@ -134,9 +139,9 @@ class Adapter:
 def fitting_schedule(
     first: Schedule, times: LiveTimes, max_activations: int | None = None
 ) -> Schedule:
-    """The same with the warm-ups and turns that are fastest.
+    """The same schedule with the fastest warm-ups and turns.
 
-    Of those that are within 1 % of each other it is the one that holds least.
+    Among schedules within 1 % of the fastest, the one with the fewest activations wins.
     """
     base = _with_turns(first, times)
     found = [(micro_batch_seconds(base, times), base)]
@@ -144,7 +149,9 @@ def fitting_schedule(
         try:
             schedule = base.remade(warmups=list(warmups))
             schedule.validate(max_activations=max_activations)
-        except ConfigError:  # it holds too much, or ranks would wait for each other
+        # The schedule keeps too many activations, or its ranks would wait for each
+        # other.
+        except ConfigError:
             continue
         found.append((micro_batch_seconds(schedule, times), schedule))
     fastest = min(seconds for seconds, _ in found)
@@ -153,7 +160,7 @@ def fitting_schedule(
 
 
 def micro_batch_seconds(schedule: Schedule, times: LiveTimes) -> float:
-    """From one micro-batch to the next, when all takes that long."""
+    """Seconds from one micro-batch to the next, by simulation with these times."""
     simulation = schedule.simulate(
         forward=times.forward,
         backward=times.backward,
@@ -168,10 +175,11 @@ def micro_batch_seconds(schedule: Schedule, times: LiveTimes) -> float:
 def _candidates(
     schedule: Schedule, times: LiveTimes, max_activations: int | None
 ) -> set[tuple[int, ...]]:
-    """Warm-ups that hide messages at some pace, and those for up to a stage alone.
+    """Candidate warm-ups, which hide messages at several paces.
 
-    A stage holds what the next one holds, one for each of its own replicas, and as many
-    as messages there and back take periods (order.h has the rule without these).
+    A stage keeps as many micro-batches as the next stage. It adds one for each of its own
+    replicas, plus the number of periods that messages to the next stage and back take
+    (csrc/pipeline/order.h has the rule without messages).
     """
     replicas = [len(ranks) for ranks in schedule.stages]
     most = schedule.micro_batches - 1
@@ -196,7 +204,7 @@ def _candidates(
 
 
 def _with_turns(schedule: Schedule, times: LiveTimes) -> Schedule:
-    """Micro-batches of a stage go to who has done them first."""
+    """Gives each micro-batch of a stage to the replica that would finish it first."""
     if schedule.weights != "flush" or max(times.slowdown) < _SLOW:
         return schedule
     turns = []
@@ -211,14 +219,14 @@ def _with_turns(schedule: Schedule, times: LiveTimes) -> Schedule:
         turns.append(of_stage)
     try:
         dealt = schedule.remade(turns=turns)
-    except ConfigError:  # one so slow that it would have none
+    except ConfigError:  # a replica is so slow that it would get no micro-batch
         return schedule
     faster = micro_batch_seconds(dealt, times) < micro_batch_seconds(schedule, times)
     return dealt if faster else schedule
 
 
 def _warmups_of(schedule: Schedule) -> list[int]:
-    """Forwards of each stage before its first backward, but the last of them."""
+    """Number of forwards of each stage before its first backward, minus one."""
     found = []
     for stage, ranks in enumerate(schedule.stages):
         count = 0

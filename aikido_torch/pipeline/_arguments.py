@@ -11,14 +11,20 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["flag", "number", "numbers", "sequence", "string", "whole", "wholes"]
 
-_LIMIT = 2**31  # of the native module's whole numbers
+_LIMIT = 2**31  # limit of the native module's integers
 
 
 def whole(name: str, value: Any, *, least: int | None = None, example: str = "") -> int:
-    """An int, or what can be an index, such as numpy's.
+    """Converts an int, or an object with `__index__`, such as numpy's.
+
+    Args:
+        name: name of the argument, for the error.
+        value: the value.
+        least: smallest value that is allowed; None: no limit.
+        example: a valid value, for the error.
 
     Raises:
-        ConfigError: it is none, or too large, or less than `least`.
+        ConfigError: it is no integer, or too large, or less than `least`.
     """
     try:
         found = None if isinstance(value, bool) else operator.index(value)
@@ -37,15 +43,15 @@ def whole(name: str, value: Any, *, least: int | None = None, example: str = "")
 
 
 def wholes(name: str, values: Any) -> list[int]:
-    """One or several of them."""
+    """Converts one integer or several to a list."""
     return [whole(name, value) for value in _several(name, values, "whole numbers")]
 
 
 def number(name: str, value: Any) -> float:
-    """A float, or what can be one, such as numpy's; text is none. May be infinite.
+    """Converts a number, such as numpy's, to float; text is refused. May be infinite.
 
     Raises:
-        ConfigError: it is none, or too large for one.
+        ConfigError: it is no number, or too large for a float.
     """
     is_text = isinstance(value, str | bytes | bool | complex)
     try:
@@ -59,15 +65,15 @@ def number(name: str, value: Any) -> float:
 
 
 def numbers(name: str, values: Any) -> list[float]:
-    """One or several of them."""
+    """Converts one number or several to a list of floats."""
     return [number(name, value) for value in _several(name, values, "numbers")]
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, and not what counts as one of them.
+    """Returns a bool; other values that count as true or false are refused.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is no bool.
     """
     if not isinstance(value, bool):
         raise ConfigError(f"{name} has {_told(value)}; it takes True or False.")
@@ -75,10 +81,10 @@ def flag(name: str, value: Any) -> bool:
 
 
 def sequence(name: str, value: Any) -> list[Any]:
-    """Several of something.
+    """Converts an iterable to a list.
 
     Raises:
-        ConfigError: it is a single value.
+        ConfigError: it is a single value or text.
     """
     if isinstance(value, str | bytes) or not _has_items(value):
         raise ConfigError(f"{name} has {_told(value)}; it takes a list.")
@@ -86,10 +92,10 @@ def sequence(name: str, value: Any) -> list[Any]:
 
 
 def string(name: str, value: Any, *, example: str) -> str:
-    """A str. Other values are not converted to one.
+    """Returns a str. Other values are not converted.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is no str.
     """
     if not isinstance(value, str):
         raise ConfigError(f"{name} has {_told(value)}; it takes a text, as {example}.")
@@ -97,7 +103,7 @@ def string(name: str, value: Any, *, example: str) -> str:
 
 
 def _has_items(value: Any) -> bool:
-    """Whether it can be iterated over. A tensor or array without dimensions cannot."""
+    """True if it can be iterated over. A tensor or array without dimensions cannot."""
     return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
 
 
@@ -108,7 +114,9 @@ def _several(name: str, values: Any, what: str) -> list[Any]:
 
 
 def _told(value: Any) -> str:
-    """Short, as an int may have thousands of digits and text be a file."""
+    """Text of a value, shortened: an int may have thousands of digits, a text be a
+    file.
+    """
     if isinstance(value, int) and abs(value) >= 10**30:
         return f"{'-' if value < 0 else ''}1e{math.log10(abs(value)):.0f}"
     text = repr(value)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Layers in the order in which a run calls them, by hooks: for any model that runs."""
+"""Recorder of a model's layers in the order of their calls, by hooks."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,14 +19,16 @@ __all__ = ["CalledLayer", "record_calls"]
 
 @dataclass(frozen=True)
 class CalledLayer:
-    """One call of a layer, with copies of what it was given.
+    """One call of a layer, with copies of its arguments.
 
     Attributes:
-        id: path of the module, the model's class for the model itself; "#2" and so on
-            from its second call on.
-        parameters: all that it has, and those of the modules around it that no layer
-            has, where it is the first layer in them that is called.
-        activation_bytes: of the tensors that it returned.
+        id: path of the module, or the model's class for the model itself; with "#2" and
+            so on from its second call on.
+        module: the layer.
+        arguments: copies of the positional and the keyword arguments.
+        parameters: parameters of the layer. The first layer called inside a module also
+            has the parameters of that module that belong to no layer.
+        activation_bytes: bytes of the tensors that it returned.
     """
 
     id: str
@@ -39,12 +41,17 @@ class CalledLayer:
 def record_calls(
     model: nn.Module, inputs: Inputs, is_layer: IsLayer
 ) -> list[CalledLayer]:
-    """Runs the model once and writes down which layers it calls, in their order.
+    """Runs the model once and records its calls of layers in order.
 
-    Parameters that a backward pass of this run gives no gradient are left out.
+    Parameters without a gradient in this run's backward are excluded.
+
+    Args:
+        model: the model.
+        inputs: arguments of the model.
+        is_layer: decides which modules are layers.
 
     Raises:
-        ConfigError: it calls no layer.
+        ConfigError: the model calls no layer.
     """
     layers = layers_of(model, is_layer) or {"": model}
     found: list[tuple[str, str, nn.Module, tuple[Any, Any], int]] = []
@@ -102,7 +109,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _used(model: nn.Module, output: Any) -> list[nn.Parameter]:
-    """Parameters that a gradient comes back to, and those that are not trained."""
+    """Parameters that get a gradient, and parameters that are not trained."""
     trained = [p for p in model.parameters() if p.requires_grad]
     roots = [
         x for x in pytree.tree_leaves(output) if torch.is_tensor(x) and x.requires_grad
@@ -119,7 +126,9 @@ def _used(model: nn.Module, output: Any) -> list[nn.Parameter]:
 def _homes_of_others(
     model: nn.Module, layers: dict[str, nn.Module], called: Sequence[str]
 ) -> dict[str, list[nn.Parameter]]:
-    """Parameters of modules that are no layers, by the first layer called in them."""
+    """Parameters of modules that are no layers, by the first layer called inside
+    them.
+    """
     of_layers = {id(p) for layer in layers.values() for p in layer.parameters()}
     homes: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What connects the ranks of a pipeline."""
+"""Connections between the ranks of a pipeline."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,33 +17,38 @@ __all__ = ["Channel", "GroupChannel", "Pending"]
 
 
 class Pending(Protocol):
-    """Something that ends by itself."""
+    """An operation in progress."""
 
     def is_done(self) -> bool:
-        """Whether it has, well or not."""
+        """True if it has ended, successfully or not."""
 
     def wait(self) -> None:
-        """Until it has; raises what it failed with."""
+        """Waits until it has ended; raises its error."""
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Calls that once it has ended, well or not, on any thread."""
+        """Calls `call` once after the end, successful or not, on any thread."""
 
 
 class Channel(Protocol):
-    """Between ranks. Nothing here waits; buffers stay as they are until the end."""
+    """Transfers between ranks.
+
+    No method blocks. A buffer must not change until its operation has ended.
+    """
 
     def send(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
-        """Of bytes."""
+        """Sends a buffer of bytes."""
 
     def receive(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
-        """Of exactly as many bytes."""
+        """Receives a message with exactly the size of the buffer."""
 
     def reduce(self, stage: int, tensor: torch.Tensor) -> Pending:
-        """Adds up over the replicas of a stage, in place; in the order of the calls."""
+        """Adds up over the replicas of a stage, in place; replicas must call in equal
+        order.
+        """
 
 
 class _Work:
-    """A work of torch."""
+    """A work of torch as a Pending."""
 
     __slots__ = ("_work",)
 
@@ -61,10 +66,12 @@ class _Work:
 
 
 class _Replicas:
-    """Those of a stage, as a group that adds up.
+    """The replicas of a stage, and their group.
 
     Args:
-        ranks: of the pipeline, by rank of the group.
+        stage: number of the stage.
+        group: process group of the replicas.
+        ranks: for each rank of the group, its rank in the pipeline.
     """
 
     def __init__(self, stage: int, group: dist.ProcessGroup, ranks: list[int]) -> None:
@@ -73,7 +80,9 @@ class _Replicas:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Errors in there name a rank of the pipeline, not one of the group."""
+        """Context in which errors name a rank of the pipeline instead of a rank of the
+        group.
+        """
         try:
             yield
         except AikidoError as error:
@@ -91,7 +100,7 @@ class _Replicas:
 
 
 class _Sum(_Work):
-    """Of replicas."""
+    """A sum over replicas as a Pending."""
 
     __slots__ = ("_replicas",)
 
@@ -105,12 +114,12 @@ class _Sum(_Work):
 
 
 class GroupChannel:
-    """Over process groups.
+    """Channel over process groups.
 
     Args:
-        group: for messages; its ranks are those of the schedule.
-        replicas: of the stages of this rank that have several, by stage.
-        policy: who is waited for in sums; None is everybody.
+        group: group for messages; its ranks are those of the schedule.
+        replicas: groups of the replicas, for each stage of this rank that has several.
+        policy: policy for late ranks in sums; None waits for all ranks.
     """
 
     def __init__(
@@ -134,11 +143,11 @@ class GroupChannel:
         }
 
     def send(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
-        """Of bytes."""
+        """Sends a buffer of bytes."""
         return _Work(self._group.send([buffer], peer, tag))
 
     def receive(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
-        """Of exactly as many bytes."""
+        """Receives a message with exactly the size of the buffer."""
         return _Work(self._group.recv([buffer], peer, tag))
 
     def reduce(self, stage: int, tensor: torch.Tensor) -> Pending:

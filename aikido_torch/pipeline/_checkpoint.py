@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Checkpoints of stages in files; which of them make a whole one.
+"""Checkpoint files of stages, and the rule which files form a complete checkpoint.
 
-`<folder>/step-0000000120/stage-1-of-3.pt` is stage 1 after 120 batches. A file appears
-under its name when it is whole and on the disk, so a rank that dies while it writes
-leaves nothing that could be taken for one. A step is complete when all of its files are
-there: nobody has to wait for the others, or to say when they are done. A file ends with
-its checksum; one that was changed since counts as not there.
+`<folder>/step-0000000120/stage-1-of-3.pt` is stage 1 after 120 batches. A file gets its
+name only when its content is complete and on the disk. So a rank that dies while it
+writes leaves no file that looks valid. A step is complete when all its files exist: no
+rank has to wait for others, or to report the end of its writing. A file ends with its
+checksum; a file with a wrong checksum counts as missing.
 
-Each file names the life that wrote it: a pipeline from when it was made or restored to
-when it ended or was restored again. A step that one life wrote a part of, and a later
-one another part, is not complete: these were trained differently.
+Each file names the life that wrote it. A life is a pipeline from its construction or
+restore to its end or the next restore. A step whose files come from two lives is not
+complete, because the stages were trained differently.
 """
 
 import os
@@ -47,7 +47,7 @@ _FILE = re.compile(r"stage-(\d+)-of-(\d+)\.pt")
 
 @dataclass(frozen=True)
 class Place:
-    """Where the file of one stage is."""
+    """Location of the file of one stage."""
 
     folder: Path
     stage: int
@@ -60,6 +60,12 @@ class Place:
 
 def save_stage(place: Place, step: int, run: StageRun, life: str) -> None:
     """Writes the file of one stage.
+
+    Args:
+        place: location of the file.
+        step: number of batches that the stage was trained on.
+        run: the stage.
+        life: name of the life that writes.
 
     Raises:
         OSError: it cannot be written.
@@ -81,14 +87,14 @@ def save_stage(place: Place, step: int, run: StageRun, life: str) -> None:
 
 
 def trainable_names(module: nn.Module) -> list[str]:
-    """Of the parameters that its optimizer has, in that order."""
+    """Names of the trained parameters, in the order of the stage's optimizer."""
     return [name for name, p in module.named_parameters() if p.requires_grad]
 
 
 def names_by_group(
     optimizer: torch.optim.Optimizer, module: nn.Module
 ) -> list[list[str]]:
-    """Names of the parameters that an optimizer has, group by group."""
+    """Names of the parameters of an optimizer, group by group."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     return [
         [names.get(parameter, "") for parameter in group["params"]]
@@ -102,26 +108,28 @@ def newest_states(
     stages: Sequence[Sequence[int]],
     ranks: Ranks,
 ) -> tuple[int, dict[int, Any]] | None:
-    """What was saved at the newest step of which all stages have a file, of one life.
+    """The states of the newest step for which all stages have a file of one life.
 
-    All ranks call it. A replica without the file gets it from one that has it.
+    All ranks call it together. A replica without the file gets the state from a replica
+    with it.
 
     Args:
         places, runs: of the stages of this rank.
-        stages: the ranks that have each.
+        stages: for each stage the ranks that have it.
+        ranks: the ranks of the pipeline.
 
     Returns:
-        That step, and what is to be loaded into each stage of this rank; or None.
+        The step, and the state for each stage of this rank; None if there is none.
 
     Raises:
-        ConfigError: what is there is of another plan; on all ranks.
+        ConfigError: the files belong to another plan; raised on all ranks.
     """
     seen = ranks.together(lambda: {s: _steps_of(place) for s, place in places.items()})
     steps = [
         {step for rank in having for step in seen[rank][s]}
         for s, having in enumerate(stages)
     ]
-    damaged: dict[int, list[int]] = {}  # by step: stages of files that are not whole
+    damaged: dict[int, list[int]] = {}  # by step: stages with a damaged file
     for step in sorted(set.intersection(*steps), reverse=True):
         files = {s: place.file(step) for s, place in places.items()}
         states = {s: read_state(file) for s, file in files.items()}
@@ -148,7 +156,7 @@ def newest_states(
         for s in runs:
             if len(having[s]) < len(stages[s]):
                 states[s] = ranks.from_first(s, having[s], states[s])  # type: ignore[assignment]
-        damaged.pop(step, None)  # another replica had it
+        damaged.pop(step, None)  # another replica had an intact file
         _tell(damaged, f"step {step} is restored")
         return step, states
     _tell(damaged, "there is no older checkpoint, and nothing is restored")
@@ -156,7 +164,7 @@ def newest_states(
 
 
 def _tell(damaged: Mapping[int, Sequence[int]], instead: str) -> None:
-    """On all ranks, also on those whose files are whole."""
+    """Warns on all ranks, also on ranks with intact files."""
     for step, stages in damaged.items():
         files = " and ".join(f"stage {s}" for s in stages)
         warnings.warn(
@@ -167,7 +175,9 @@ def _tell(damaged: Mapping[int, Sequence[int]], instead: str) -> None:
 
 
 def load_stages(states: Mapping[int, Any], runs: Mapping[int, StageRun]) -> None:
-    """What `newest_states` found. When it raises, a part of it may be loaded."""
+    """Loads the states of `newest_states`. If it raises, a part may have been
+    loaded.
+    """
     for s, run in runs.items():
         run.module.load_state_dict(states[s]["model"])
         if run.optimizer is not None:
@@ -179,7 +189,7 @@ def _readable(
     files: Mapping[int, Path],
     runs: Mapping[int, StageRun],
 ) -> dict[int, str]:
-    """The life of each file that can be read, by stage."""
+    """The life of each readable file, by stage."""
     for s, state in states.items():
         if state is not None:
             check_state(s, state["model"], runs[s].module.state_dict(), files[s])
@@ -187,7 +197,7 @@ def _readable(
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Under that name is nothing, or what was there before, or all of it.
+    """Writes a file atomically: the path has the old content or the complete new one.
 
     Raises:
         OSError: it cannot be written.
@@ -203,7 +213,8 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
-    for folder in (path.parent, path.parent.parent):  # names are in there
+    # The names are entries of these folders, which must reach the disk as well.
+    for folder in (path.parent, path.parent.parent):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -212,14 +223,14 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any] | None:
-    """What `write_state` wrote; None when it is not there, or not what was written."""
+    """The state that `write_state` wrote; None if the file is missing or damaged."""
     if not path.exists():
         return None
     try:
         check_seal(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
         parts = {part: state[part] for part in ("model", "optimizer", "life")}
-        # Files of earlier versions have none.
+        # Files of earlier versions lack these entries.
         return parts | {key: state.get(key) for key in ("parameters", "groups")}
     except Exception as error:
         warnings.warn(
@@ -231,10 +242,10 @@ def read_state(path: Path) -> dict[str, Any] | None:
 
 
 def _steps_of(place: Place) -> list[int]:
-    """Steps for which the file of that stage is there.
+    """Steps for which the stage has a file.
 
     Raises:
-        ConfigError: there are only files of a pipeline with another number of stages.
+        ConfigError: all files belong to pipelines with another number of stages.
     """
     steps, others = [], set()
     for path in place.folder.glob("step-*/stage-*.pt"):
@@ -258,10 +269,10 @@ def _steps_of(place: Place) -> list[int]:
 def check_state(
     stage: int, saved: Mapping[str, Any], own: Mapping[str, Any], where: Path
 ) -> None:
-    """That a module with state `own` can take what was saved.
+    """Checks that a module with state `own` can load the saved state.
 
     Raises:
-        ConfigError: it is of another stage; the sentence names stage and tensor.
+        ConfigError: it belongs to another stage; the text names stage and tensor.
     """
 
     def told(value: Any) -> str:

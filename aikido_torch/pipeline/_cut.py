@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A model in pieces, as a plan has them."""
+"""Split of a model into the modules of a plan's stages."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,13 @@ def cut(model: nn.Sequential, plan: _C.Plan) -> list[nn.Module]:
     """The modules of a plan's stages, for `Pipeline`.
 
     Args:
-        model: an `nn.Sequential`, in which others may be nested; what else it holds is
-            not cut, but is on one stage. The stages share its parameters.
-        plan: of a profile of it, whose layers are named as the modules are.
+        model: an `nn.Sequential`, which may contain nested ones; every other module
+            inside is kept whole on one stage. The stages share its parameters.
+        plan: plan from a profile of this model; its layers are named like the modules.
 
     Raises:
-        ConfigError: the model is no Sequential, or the plan is of another model, or
-            cuts where it cannot be cut; the sentence names the layer.
+        ConfigError: the model is no Sequential, or the plan belongs to another model,
+            or cuts inside a module that is kept whole; the text names the layer.
     """
     if not isinstance(model, nn.Sequential):
         raise ConfigError(
@@ -39,12 +39,14 @@ def cut(model: nn.Sequential, plan: _C.Plan) -> list[nn.Module]:
     }
     pieces: list[OrderedDict[str, nn.Module]] = [OrderedDict() for _ in plan.stages]
     used: set[str] = set()
-    unknown: dict[int, str] = {}  # by stage: a module with parameters, without layers
+    # By stage: a module with parameters but without layers of the plan.
+    unknown: dict[int, str] = {}
     at = 0
     for path, module in _pieces(model, "", stage_of):
         layers = [name for name in stage_of if name == path or _is_in(name, path)]
         used |= {*layers}
-        stages = {stage_of[name] for name in layers} or {at}  # it has no layers
+        # A module without layers stays on the present stage.
+        stages = {stage_of[name] for name in layers} or {at}
         if len(stages) > 1:
             raise ConfigError(
                 f'the plan has layers of "{path}" on stages '
@@ -67,7 +69,8 @@ def cut(model: nn.Sequential, plan: _C.Plan) -> list[nn.Module]:
             "plan of another model."
         )
     made = [nn.Sequential(piece) for piece in pieces]
-    # Of layers that were merged the profile has the first alone, with the bytes of all.
+    # Merged layers have one entry in the profile: the first layer, with the bytes of
+    # all.
     for stage, path in unknown.items():
         has = sum(p.numel() * p.element_size() for p in made[stage].parameters())
         told = plan.stages[stage].parameter_bytes

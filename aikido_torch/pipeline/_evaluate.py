@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One run of a traced model that keeps all values, and sees who wrote them last."""
+"""One run of a traced model that keeps all values and the last writer of each."""
 
 import operator
 from collections import Counter
@@ -21,10 +21,10 @@ __all__ = ["Evaluation", "Use", "evaluate", "getter_of", "tensors_in"]
 
 @dataclass(frozen=True)
 class Use:
-    """That an entry takes the value of another.
+    """The use of another entry's value by an entry.
 
-    `writer` wrote it last: another one than `value` if something since changed it in
-    place, as ReLU(inplace=True) does with what it takes.
+    `writer` is the entry that wrote the value last. It differs from `value` if an
+    operation changed the value in place, as ReLU(inplace=True) does with its input.
     """
 
     value: fx.Node
@@ -33,10 +33,10 @@ class Use:
 
 @dataclass
 class Evaluation:
-    """What each entry made, without the graph that made it, and what it took.
+    """The value of each entry, detached from autograd, and the uses of each entry.
 
-    Tensors that needed a gradient are marked to need one. After a change in place
-    they have the last value: it is as large, and takes as long.
+    Tensors that needed a gradient are marked with requires_grad. A tensor that was
+    changed in place has its last value, which has equal size and takes equal time.
     """
 
     values: dict[fx.Node, Any] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class Evaluation:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Tensors in any containers, in their order."""
+    """The tensors in nested containers, in order."""
     return [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
 
 
 def getter_of(trace: Trace, model: nn.Module) -> Callable[[fx.Node], Any]:
-    """A function that finds the module or the value that an entry names."""
+    """A function that returns the module or value that an entry of the graph names."""
 
     def get(entry: fx.Node) -> Any:
         assert isinstance(entry.target, str)
@@ -67,8 +67,8 @@ def evaluate(trace: Trace, model: nn.Module) -> Evaluation:
     """Runs the graph once.
 
     Raises:
-        NotTracedError: its layers do not return what they returned in a run of the
-            model: the graph is not the whole truth.
+        NotTracedError: layers return other values than in a run of the model, so the
+            graph does not describe the model completely.
     """
     done = Evaluation()
     get = getter_of(trace, model)
@@ -111,7 +111,7 @@ def _run(
     inputs: Any,
 ) -> Any:
     if entry.op == "placeholder":
-        # What the caller gave is not to be changed.
+        # Clones, because the caller's inputs must not change.
         return pytree.tree_map_only(torch.Tensor, torch.clone, next(inputs))
     if entry.op == "get_attr":
         return get(entry)

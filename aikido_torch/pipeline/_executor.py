@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Carries out what one rank does of a schedule; csrc/pipeline/schedule.h says how.
+"""Execution of one rank's part of a schedule; csrc/pipeline/schedule.h has the rules.
 
-`Executor.run` is a generator: it yields what it has to wait for, and whoever drives it
-decides how. So the same code runs on real ranks, and all ranks of a pipeline in one
-thread, in any order (tests/python/harness/pipelines.py).
+`Executor.run` is a generator: it yields each operation that it has to wait for, and the
+caller decides how to wait. So the same code runs on real ranks, and for all ranks of a
+pipeline in one thread, in any order (tests/python/harness/pipelines.py).
 
-Note [receives are posted ahead]
-A receive that is posted before its message comes is filled while the rank computes. So
-the next `AHEAD` receives of the list are posted before their turn: a message's size is
-known as soon as its promise is (`_packing.py`). Waiting is left to the instruction that
-needs what is in it.
+Note [receives are posted early]
+A receive that is posted before its message arrives is filled while the rank computes.
+So the next `AHEAD` receives of the list are posted before their turn. The size of a
+message is known as soon as its promise is known (`_packing.py`). The instruction that
+needs the content of a message waits for it.
 
-Note [what is told once]
-Before the first message to a rank goes the promise of the stage, under a tag of its
-own for each micro-batch. A stage that has computed nothing yet, since its micro-batches
-had no rows, has none: its message is the word that there are none, alone, and no
-gradient comes back for it.
+Note [promises are sent once]
+The promise of a stage precedes the first message to a rank, with a tag of its own for
+each micro-batch. A stage that has computed nothing yet, because its micro-batches had
+no rows, has no promise. Then the promise message says only that there are no rows, and
+no gradient is sent back for it.
 """
 
 from collections import deque
@@ -36,24 +36,26 @@ from aikido_torch.pipeline._tell import Teller
 
 __all__ = ["AHEAD", "Executor", "Feed", "Program"]
 
-AHEAD = 4  # receives that are posted before their turn
+AHEAD = 4  # number of receives that are posted before their turn
 
 # Kinds of messages of one micro-batch of one stage.
 _ACTIVATION, _GRADIENT, _PROMISE, _MORE_ACTIVATION, _MORE_GRADIENT, _NUM_TAGS = range(6)
 
 
 class Feed(Protocol):
-    """The data of one run."""
+    """Source of the data of one run."""
 
     def inputs(self, micro_batch: int) -> tuple[Tensors, float]:
-        """Of the first stage, and the weight of the micro-batch."""
+        """Inputs of the first stage, and the weight of the micro-batch."""
 
     def target(self, micro_batch: int, weight: float) -> Any:
-        """Of the last stage."""
+        """Targets for the last stage."""
 
 
 class Step(NamedTuple):
-    """An instruction, without the way to the native module for each look at it."""
+    """An instruction as a Python tuple, which is faster to read than the native
+    object.
+    """
 
     kind: str
     stage: int
@@ -65,10 +67,12 @@ class Step(NamedTuple):
 
 
 class Program:
-    """What one rank does, made ready.
+    """The instructions of one rank, prepared for execution.
 
     Args:
-        stages: the ranks that have each.
+        instructions: of this rank, in order.
+        num_micro_batches: micro-batches of a run.
+        stages: for each stage the ranks that have it.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class Program:
         self.sent_back = of_kind.get("send_gradient", set())
         self.receives = [step for step in self.steps if step.kind in _RECEIVES]
         self._forwards = of_kind.get("forward", set())
-        # By rank: the last step that needs it.
+        # By rank: index of the last step that needs the rank.
         self.last_needs: dict[int, int] = {}
         for i, step in enumerate(self.steps):
             summed = stages[step.stage] if step.kind in ("reduce", "step") else []
@@ -109,7 +113,7 @@ class Program:
                 self.last_needs[rank] = i
 
     def micro_batches_of(self, stage: int) -> set[int]:
-        """Those that this rank does there."""
+        """The micro-batches that this rank computes for the stage."""
         return {b for s, b in self._forwards if s == stage}
 
 
@@ -120,10 +124,11 @@ Waits = Generator[Pending, None, None]
 
 @dataclass
 class _Arrival:
-    """A message that is to come."""
+    """A message that was not received yet."""
 
     step: Step
-    promised: tuple[Pending, torch.Tensor] | None = None  # what comes before it
+    # The receive of the promise that precedes the message.
+    promised: tuple[Pending, torch.Tensor] | None = None
     message: tuple[Pending, torch.Tensor] | None = None
 
     @property
@@ -132,13 +137,13 @@ class _Arrival:
 
 
 class Executor:
-    """One rank of one pipeline; lives as long as that, for one run after another.
+    """Executor of one rank of one pipeline. It lives as long as the pipeline.
 
     Args:
-        num_stages: of the whole pipeline.
-        stages: those of this rank, by number.
-        channel: to the other ranks.
-        teller: hears of everything that is done.
+        num_stages: number of stages of the whole pipeline.
+        stages: stages of this rank, by number.
+        channel: connection to the other ranks.
+        teller: is told of each executed instruction.
     """
 
     def __init__(
@@ -152,11 +157,15 @@ class Executor:
         self._num_stages = num_stages
         self._stages = stages
         self._channel = channel
-        self._promises: dict[int, Promise] = {}  # by own stage: what it sends on
-        self._told: set[tuple[int, int]] = set()  # own stage, and a rank that knows
-        self._heard: dict[tuple[int, int], Promise] = {}  # by own stage and sender
-        self.at = 0  # step that is being done
-        self.observer: Observer | None = None  # of the runs that begin from now on
+        # By own stage: the form of the outputs that it sends.
+        self._promises: dict[int, Promise] = {}
+        # Pairs of own stage and rank that have been sent the promise.
+        self._told: set[tuple[int, int]] = set()
+        # By own stage and sender: received promises.
+        self._heard: dict[tuple[int, int], Promise] = {}
+        self.at = 0  # index of the step in execution
+        # Observer of the runs that begin from now on.
+        self.observer: Observer | None = None
         self._act: dict[str, Callable[[Step], Waits | None]] = {
             "forward": self._forward,
             "recompute": self._recompute,
@@ -174,20 +183,25 @@ class Executor:
         }
 
     def run(self, program: Program, feed: Feed) -> Waits:
-        """Does it all; yields what has to end before it goes on."""
+        """Executes the program; yields each operation that must end before it
+        goes on.
+        """
         self._program = program
         self._feed = feed
         self._expected = deque(program.receives)
         self._posted: set[tuple[str, int, int]] = set()
         self._arrivals: dict[tuple[str, int, int], _Arrival] = {}
-        self._asked: dict[tuple[int, int], _Arrival] = {}  # by own stage and sender
-        # By own stage and micro-batch.
+        # Expected promises, by own stage and sender.
+        self._asked: dict[tuple[int, int], _Arrival] = {}
+        # The following tables are by own stage and micro-batch.
         self._inputs: dict[tuple[int, int], tuple[Tensors, float]] = {}
         self._outputs: dict[tuple[int, int], tuple[Tensors, float]] = {}
         self._gradients: dict[tuple[int, int], Tensors] = {}
         self._gradients_out: dict[tuple[int, int], tuple[Tensors, float]] = {}
-        self._without_gradient: set[tuple[int, int]] = set()  # of outputs
-        self._without_answer: set[tuple[int, int]] = set()  # inputs that get none
+        # Outputs that get no gradient.
+        self._without_gradient: set[tuple[int, int]] = set()
+        # Inputs for which no gradient is sent back.
+        self._without_answer: set[tuple[int, int]] = set()
         self._sends: deque[tuple[Pending, torch.Tensor]] = deque()
         self._sums: dict[int, Sum] = {}
         for stage in self._stages.values():
@@ -205,7 +219,7 @@ class Executor:
             for stage in self._stages.values():
                 stage.end()
 
-    # Computing.
+    # ---- computing ----
 
     def _forward(self, step: Step) -> Waits:
         stage = self._stages[step.stage]
@@ -290,7 +304,7 @@ class Executor:
         if self.observer:
             self.observer.computed(stage, is_backward, begun)
 
-    # Updates.
+    # ---- updates ----
 
     def _reduce(self, step: Step) -> None:
         stage = self._stages[step.stage]
@@ -315,7 +329,7 @@ class Executor:
     def _pop(self, step: Step) -> None:
         self._stages[step.stage].weights.pop(step.version)
 
-    # Sending.
+    # ---- sending ----
 
     def _send_activation(self, step: Step) -> None:
         outputs, weight = self._outputs.pop(step.key)
@@ -346,10 +360,10 @@ class Executor:
 
     def _send(self, step: Step, kind: int, buffer: torch.Tensor) -> None:
         while self._sends and self._sends[0][0].is_done():
-            self._sends.popleft()[0].wait()  # raises what it failed with
+            self._sends.popleft()[0].wait()  # raises the error of a failed send
         if self.observer and kind in (_ACTIVATION, _GRADIENT):
             self.observer.sends((kind == _GRADIENT, step.stage, step.micro_batch))
-        # A gradient is known by the stage that it is for.
+        # The tag of a gradient names the stage that receives it.
         stage = step.stage - (kind in (_GRADIENT, _MORE_GRADIENT))
         told = self._teller.begin()
         pending = self._channel.send(step.peer, self._tag(kind, stage, step), buffer)
@@ -361,11 +375,11 @@ class Executor:
         self._teller.end(step.kind, step.stage, step.micro_batch, begun)
 
     def _tag(self, kind: int, stage: int, step: Step) -> int:
-        """Known by the stage that the activation comes from."""
+        """Tag of a message; `stage` is the stage that the activation comes from."""
         at = stage * self._program.num_micro_batches + step.micro_batch
         return at * _NUM_TAGS + kind
 
-    # Receiving.
+    # ---- receiving ----
 
     def _receive(self, step: Step) -> None:
         if (step.kind, *step.key) not in self._posted:
@@ -379,7 +393,7 @@ class Executor:
             self._expected.popleft()
 
     def _post(self, step: Step) -> bool:
-        """Posts a receive; False when its size is not known yet."""
+        """Posts a receive; returns False if its size is not known yet."""
         arrival = _Arrival(step)
         if arrival.is_gradient:
             if step.key not in self._without_gradient:
@@ -445,7 +459,7 @@ class Executor:
             self._inputs[step.key] = tensors, weight
 
     def _hear(self, arrival: _Arrival) -> Waits:
-        """Waits for the promise that comes before a message, if one does."""
+        """Waits for the promise that precedes a message, if there is one."""
         if arrival.promised is None:
             return
         pending, buffer = arrival.promised

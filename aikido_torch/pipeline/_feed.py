@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Where the micro-batches of a run come from."""
+"""Sources of the micro-batches of a run."""
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -13,14 +13,14 @@ from aikido_torch.pipeline._stage import Tensors
 
 __all__ = ["BatchFeed", "LoaderFeed", "Order", "endless", "pair_of"]
 
-_MOST_NUMBERS = 1024  # of a tensor that are looked at to tell batches apart
+_MOST_NUMBERS = 1024  # numbers of a tensor that are hashed to distinguish batches
 
 
 def rows_of(value: Any, what: str) -> int:
-    """Dimension 0 of a tensor, or of the first of several.
+    """Size of dimension 0 of a tensor, or of several tensors with equal size.
 
     Raises:
-        ConfigError: it has none, or they differ.
+        ConfigError: a tensor has no dimension, or the sizes differ.
     """
     tensors = as_tensors(value, what)
     sizes = {tensor.shape[0] if tensor.dim() else None for tensor in tensors}
@@ -35,7 +35,11 @@ def rows_of(value: Any, what: str) -> int:
 
 
 def as_tensors(value: Any, what: str) -> Tensors:
-    """One tensor or several."""
+    """A tuple of one tensor or several.
+
+    Raises:
+        ConfigError: the value is something else.
+    """
     tensors = (value,) if isinstance(value, torch.Tensor) else value
     if not isinstance(tensors, tuple | list) or not all(
         isinstance(tensor, torch.Tensor) for tensor in tensors
@@ -47,10 +51,10 @@ def as_tensors(value: Any, what: str) -> Tensors:
 
 
 def pair_of(taken: Any) -> tuple[Any, Any]:
-    """Inputs and targets that a loader gave.
+    """Inputs and targets from one item of a loader.
 
     Raises:
-        ConfigError: it gave something else.
+        ConfigError: the item is no pair.
     """
     if not isinstance(taken, tuple | list) or len(taken) != 2:
         raise ConfigError(
@@ -61,10 +65,10 @@ def pair_of(taken: Any) -> tuple[Any, Any]:
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Any]:
-    """What it gives, from its beginning again when it is at its end.
+    """The items of the loader, restarted at its end without limit.
 
     Raises:
-        ConfigError: it gives nothing.
+        ConfigError: the loader has no items.
     """
     while True:
         is_empty = True
@@ -79,16 +83,17 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
 
 
 class Order:
-    """Tells whether loaders of several ranks gave the same batches in the same order.
+    """Check that loaders of several ranks yield equal batches in equal order.
 
-    By their targets: inputs may differ by what is drawn at random on each rank.
+    It compares targets, because inputs may contain random augmentation of each rank.
     """
 
     def __init__(self) -> None:
-        self.mark: int | None = 0  # of all targets so far; None where some are none
+        # Checksum of all targets so far; None if some are no tensors.
+        self.mark: int | None = 0
 
     def note(self, target: Any) -> None:
-        """The next of them."""
+        """Adds the next target."""
         tensors = (target,) if isinstance(target, torch.Tensor) else target
         is_told = isinstance(tensors, tuple | list) and all(
             isinstance(tensor, torch.Tensor) for tensor in tensors
@@ -104,7 +109,7 @@ class Order:
 
     @staticmethod
     def differing(marks: Mapping[int, int | None]) -> tuple[int, int] | None:
-        """Two keys whose loaders gave other batches, if there are such."""
+        """Two keys whose loaders yielded different batches; None if there are none."""
         known = {key: mark for key, mark in marks.items() if mark is not None}
         for key, mark in known.items():
             first = next(iter(known))
@@ -114,10 +119,12 @@ class Order:
 
 
 class BatchFeed:
-    """One batch, cut along dimension 0 into micro-batches that differ by a row at most.
+    """One batch, cut along dimension 0 into micro-batches whose sizes differ by at most
+    1.
 
     Args:
-        inputs, targets: None on ranks that need none.
+        inputs, targets: tensors; None on ranks that do not need them.
+        num_micro_batches: number of parts.
     """
 
     def __init__(self, inputs: Any, targets: Any, num_micro_batches: int) -> None:
@@ -145,12 +152,12 @@ class BatchFeed:
         return list(zip(*parts, strict=True))
 
     def inputs(self, micro_batch: int) -> tuple[Tensors, float]:
-        """Of the first stage, and the weight of the micro-batch."""
+        """Inputs of the first stage, and the weight of the micro-batch."""
         taken = self._inputs[micro_batch]
         return taken, taken[0].shape[0] / self._full
 
     def target(self, micro_batch: int, weight: float) -> Any:
-        """Of the last stage."""
+        """Targets for the last stage."""
         taken = self._targets[micro_batch]
         rows = rows_of(taken, "targets")
         if rows / self._full_target != weight:
@@ -164,21 +171,23 @@ class BatchFeed:
 
 
 def _counted_alone(part: torch.Tensor) -> torch.Tensor:
-    """The same memory with a count of changes of its own.
+    """The same memory with its own version counter.
 
-    Parts of one tensor have that in common: a stage that changes its input in place
-    would seem to autograd to change what other micro-batches have saved.
+    Views of one tensor share its version counter. If a stage changes its input in
+    place, autograd would report a change of tensors that other micro-batches have
+    saved.
     """
     return part if part.requires_grad else part.data
 
 
 class LoaderFeed:
-    """Batches of a loader, each a micro-batch, begun again when it is at its end.
+    """Batches of a loader, each as one micro-batch; the loader is restarted at its end.
 
     Args:
-        loader: gives pairs of inputs and targets; None on ranks that need neither.
-        count: of batches to take; what a run needs beyond has no rows.
-        of_first, of_last: micro-batches of a run of which this rank does that stage.
+        loader: yields pairs of inputs and targets; None on ranks that need neither.
+        count: number of batches to take; further micro-batches of a run have no rows.
+        of_first, of_last: micro-batches of a run whose first or last stage this rank
+            computes.
     """
 
     def __init__(
@@ -197,23 +206,23 @@ class LoaderFeed:
         self.begin_run()
 
     def begin_run(self) -> None:
-        """Micro-batches count from 0 again."""
+        """Starts to count micro-batches at 0 again."""
         self._next = 0
         self._inputs: dict[int, tuple[Tensors, float]] = {}
         self._targets: dict[int, Any] = {}
 
     def end_run(self, num_micro_batches: int) -> None:
-        """Takes what is left of the run, and of no interest here."""
+        """Takes the remaining batches of the run, which this rank does not use."""
         if self._batches is not None:
             self._fetch(num_micro_batches - 1)
 
     def inputs(self, micro_batch: int) -> tuple[Tensors, float]:
-        """Of the first stage, and the weight of the micro-batch."""
+        """Inputs of the first stage, and the weight of the micro-batch."""
         self._fetch(micro_batch)
         return self._inputs.pop(micro_batch)
 
     def target(self, micro_batch: int, weight: float) -> Any:
-        """Of the last stage."""
+        """Targets for the last stage."""
         self._fetch(micro_batch)
         target = self._targets.pop(micro_batch)
         if (target is None) != (weight == 0):

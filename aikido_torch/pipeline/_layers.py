@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What of a traced model is one layer of its profile.
+"""Division of a traced model into the layers of its profile.
 
-Note [what is a layer]
-A call of a module that is a layer (`_recorder.layer_rule`) is one. So is an operation
-between such calls, such as an attention or a product of matrices. But one that is
-cheap, since it moves, views or changes numbers one by one, is put into the layer that
-made what it takes. Where several did, as at the end of a residual block, it goes to the
-last of them: then no other depends on it, and layers can never need each other.
+Note [definition of a layer]
+A call of a module that is a layer (`_recorder.layer_rule`) is a layer. An operation
+between such calls, such as an attention or a matrix product, is a layer as well. But a
+cheap operation, which moves, views or changes numbers one by one, is added to the layer
+that made its input. If several layers made its inputs, as at the end of a residual
+block, it is added to the last of them. No other layer depends on the last one yet, so
+layers never need each other in a cycle.
 
-What depends on inputs, constants or parameters alone is no layer: the layers that need
-it make it anew, so that nobody has to send it.
+An operation that depends only on inputs, constants or parameters is no layer. Each
+layer that needs its result computes it again, so no rank has to send it.
 """
 
 import heapq
@@ -29,9 +30,8 @@ from aikido_torch.pipeline._trace import Trace
 
 __all__ = ["Part", "parts_of"]
 
-# Names of operations of torch, in whichever form they are called: views and copies, one
-# number at a time (those of torch.export are also found by their tag), a little more,
-# and new tensors.
+# Names of torch operations in any form: views and copies, elementwise operations
+# (torch.export also marks these with a tag), slightly costlier ones, and constructors.
 _CHEAP_NAMES = """
     alias as_strided bfloat16 bool broadcast_to cat chunk clone concat contiguous copy
     cpu cuda detach double expand expand_as flatten flip float getattr getitem half
@@ -59,13 +59,14 @@ _Kind = Literal["constant", "data", "weight", "layer"]
 
 @dataclass
 class Part:
-    """One layer: entries of the graph, and what goes in and out."""
+    """One layer: its entries of the graph, and its inputs and outputs."""
 
     id: str
     description: str
     entries: list[fx.Node] = field(default_factory=list)
     inputs: list[fx.Node] = field(default_factory=list)
-    outputs: list[fx.Node] = field(default_factory=list)  # that others need
+    # Outputs that other layers need.
+    outputs: list[fx.Node] = field(default_factory=list)
     needs: list["Part"] = field(default_factory=list)
     parameters: list[nn.Parameter] = field(default_factory=list)
     activation_bytes: int = 0
@@ -82,19 +83,22 @@ def parts_of(
     *,
     shared: Literal["refuse", "merge", "keep"],
 ) -> list[Part]:
-    """The layers, each after all that it needs.
+    """The layers, each after all layers that it needs.
 
     Args:
-        shared: what happens to layers with a parameter in common.
+        trace: the traced graph.
+        done: one evaluation of the graph.
+        model: the model.
+        shared: treatment of layers with a common parameter.
 
     Raises:
-        ConfigError: layers have a parameter in common and `shared` is "refuse".
+        ConfigError: layers have a common parameter and `shared` is "refuse".
     """
     return _Grouping(trace, done, model).parts(shared)
 
 
 class _Grouping:
-    """Entries that are layers, in groups that never need each other in a cycle."""
+    """Groups of entries that form layers and never need each other in a cycle."""
 
     def __init__(self, trace: Trace, done: Evaluation, model: nn.Module) -> None:
         self._done = done
@@ -106,12 +110,13 @@ class _Grouping:
             self._kinds[entry] = self._kind_of(entry)
         own = [entry for entry in done.values if self._kinds[entry] == "layer"]
         self._ids = dict(zip(own, _ids(own, model), strict=True))
-        # Groups are known by their first entry in the making.
+        # A group is identified by its first entry.
         self._group = {entry: entry for entry in own}
         self._members = {entry: [entry] for entry in own}
         self._needs: dict[fx.Node, set[fx.Node]] = {entry: set() for entry in own}
         self._needed_by: dict[fx.Node, set[fx.Node]] = {e: set() for e in own}
-        self._reasons: dict[fx.Node, str] = {}  # why a group is one
+        # Reasons why several entries form one group.
+        self._reasons: dict[fx.Node, str] = {}
         for entry in own:
             for writer in self._writers(entry):
                 if writer is not entry:
@@ -132,7 +137,7 @@ class _Grouping:
             part.needs = [parts[other] for other in needs]
         return list(parts.values())
 
-    # Kinds.
+    # ---- kinds ----
 
     def _kind_of(self, entry: fx.Node) -> _Kind:
         value = self._done.values[entry]
@@ -152,10 +157,10 @@ class _Grouping:
             return "weight"
         return "data" if kinds == {"data"} and _is_cheap(entry) else "layer"
 
-    # Groups.
+    # ---- groups ----
 
     def _writers(self, entry: fx.Node) -> list[fx.Node]:
-        """Layers that an entry takes something from, also by what is made anew."""
+        """Layers whose values an entry uses, also through recomputed operations."""
         return [use.writer for use in self._extent([entry])[1] if self._is_own(use)]
 
     def _is_own(self, use: Use) -> bool:
@@ -170,7 +175,9 @@ class _Grouping:
                 return
 
     def _join_views(self) -> None:
-        """What changes a part of a value through a view is in one layer with it."""
+        """Joins an entry that changes a part of a value through a view with that
+        value.
+        """
         for use in [*itertools.chain(*self._done.uses.values()), *self._done.outputs]:
             if use.writer is use.value or self._kinds[use.value] != "layer":
                 continue
@@ -183,7 +190,7 @@ class _Grouping:
         return some | (before & _reach(some, self._needed_by))
 
     def _join(self, some: set[fx.Node]) -> fx.Node:
-        """Makes one group of several, between which there are no others."""
+        """Joins several groups into one. Requires: no other group lies between them."""
         first, *others = sorted(some, key=self._order.__getitem__)
         for other in others:
             for entry in self._members[other]:
@@ -224,7 +231,9 @@ class _Grouping:
             self._reasons[first] = f"{_quoted(ids)} share {named}"
 
     def _sharing(self) -> tuple[nn.Parameter, list[fx.Node]] | None:
-        """A parameter that several groups use, and these groups."""
+        """A parameter that several groups use, and these groups; None if there is
+        none.
+        """
         users: dict[nn.Parameter, list[fx.Node]] = {}
         for group in self._sorted():
             for parameter in self._parameters(group):
@@ -234,7 +243,9 @@ class _Grouping:
         )
 
     def _sorted(self) -> list[fx.Node]:
-        """Groups, each after what it needs, and else in the order of the model."""
+        """Groups, each after the groups that it needs, otherwise in the order of the
+        model.
+        """
         waits = {group: len(needs) for group, needs in self._needs.items()}
         free = [(self._order[g], g) for g, count in waits.items() if count == 0]
         heapq.heapify(free)
@@ -248,12 +259,14 @@ class _Grouping:
                     heapq.heappush(free, (self._order[other], other))
         return ordered
 
-    # Parts.
+    # ---- parts ----
 
     def _extent(
         self, entries: list[fx.Node]
     ) -> tuple[list[fx.Node], list[Use], list[fx.Node]]:
-        """Of a group: its entries with those made anew, what it takes, and inputs."""
+        """Entries of a group with recomputed ones, the uses of its values, and its
+        inputs.
+        """
         own = set(entries)
         taken: dict[Use, None] = {}
         inputs: dict[fx.Node, None] = {}
@@ -266,7 +279,8 @@ class _Grouping:
                 if use.writer not in own:
                     taken[use] = None
                 elif self._kinds[use.value] == "layer":
-                    # Made elsewhere, changed here: it came in by another use.
+                    # The value was made elsewhere and changed here; another use is the
+                    # input.
                     continue
                 else:
                     open_uses += self._anew(use.value, own, inputs)
@@ -326,7 +340,7 @@ class _Grouping:
                 leaving[use.value] = None
         return sorted(leaving, key=self._order.__getitem__)
 
-    # Names.
+    # ---- names ----
 
     def _title(self, group: fx.Node) -> str:
         members = self._members[group]
@@ -345,12 +359,12 @@ class _Grouping:
         text = ", ".join(told)
         if reason := self._reasons.get(group):
             text = f"one layer, since {reason}: {text}"
-        # Layers that begin so are no layers for the partitioner.
+        # The partitioner does not treat descriptions with these beginnings as layers.
         return f"a {text}" if text.startswith(("Input", "__getitem__")) else text
 
 
 def _reach(some: Iterable[fx.Node], table: dict[fx.Node, set[fx.Node]]) -> set[fx.Node]:
-    """All that can be come to from there, in one step or more."""
+    """All entries that can be reached in one step or more."""
     found: set[fx.Node] = set()
     ahead = list(some)
     while ahead:
@@ -369,7 +383,7 @@ def _is_cheap(entry: fx.Node) -> bool:
 
 
 def _name_of(entry: fx.Node) -> str:
-    """What an entry does, in a word."""
+    """Name of the operation of an entry."""
     target: Any = entry.target
     if entry.op == "call_module":
         return str(target)
@@ -380,7 +394,7 @@ def _name_of(entry: fx.Node) -> str:
 
 
 def _ids(entries: list[fx.Node], model: nn.Module) -> list[str]:
-    """Paths of modules, or where an operation is and what it does; never twice."""
+    """Unique ids: module paths, or the place of an operation and its name."""
     counts: Counter[str] = Counter()
     ids = []
     for entry in entries:
@@ -407,7 +421,7 @@ def _quoted(names: list[str]) -> str:
 
 
 def _distinct_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Of all; those that are the same memory count once."""
+    """Total bytes; tensors with the same memory count once."""
     sizes = {
         (t.data_ptr(), t.numel(), t.dtype): t.numel() * t.element_size()
         for t in tensors

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a loss function returns, and how micro-batches are weighed by it.
+"""Results of a loss function, and the weight of micro-batches.
 
 Note [weight of a loss]
 A pipeline calls the loss function once for each micro-batch and makes one update of
-them. A loss that is the mean over rows is weighed by rows. A loss that is a sum, or a
-mean over tokens of which rows have different numbers, gives wrong gradients then, and
-its value does not say what it is. So a loss function may return the sum and the count
-that it is to be divided by: gradients of sums are added up over micro-batches and
-replicas, and divided by the sum of counts. The count of a micro-batch goes back to the
-stages before with its gradient.
+several micro-batches. A loss that is the mean over rows is weighed by rows. A loss that
+is a sum, or a mean over tokens whose number differs between rows, would give wrong
+gradients with these weights, and its value alone does not show its kind. So a loss
+function may return the sum and the count by which it must be divided. Gradients of sums
+are added up over micro-batches and replicas, and divided by the sum of counts. The
+count of a micro-batch is sent back to earlier stages with its gradient.
 
-A loss without a count is checked at the first, second, fourth, eighth ... micro-batch,
-which is cut in two: the loss of the whole has to be the mean of the losses of both
-parts, weighed by rows. So has that of its first row and the first row of the next
-micro-batch. Random numbers are drawn as if there were no check.
+A loss without a count is checked at the first, second, fourth, eighth ... micro-batch.
+The micro-batch is cut in two: the loss of the whole must be the mean of the losses of
+both parts, weighed by rows. The same must hold for its first row and the first row of
+the next micro-batch. The check restores the state of the random generators.
 """
 
 import math
@@ -31,7 +31,7 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["Loss", "LossCheck", "check_loss_function", "loss_of", "told"]
 
-# Numbers of a micro-batch that are kept until the next one.
+# Limit of the elements of a micro-batch's first row that are kept until the next one.
 _MOST_KEPT = 1 << 24
 
 _REMEDY = (
@@ -43,23 +43,23 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Loss:
-    """Of one micro-batch."""
+    """Loss of one micro-batch."""
 
-    root: torch.Tensor  # what the backward begins with
-    count: float | None  # what `root` is divided by; None: it is the mean over rows
+    root: torch.Tensor  # tensor with which the backward begins
+    count: float | None  # divisor of `root`; None: `root` is the mean over rows
 
     @property
     def mean(self) -> torch.Tensor:
-        """The loss as users see it."""
+        """The loss value for users."""
         value = self.root.detach()
         return value / self.count if self.count else value
 
 
 def check_loss_function(loss_fn: Any) -> None:
-    """Refuses one that says of itself that it returns a sum or no single number.
+    """Refuses a loss function with an attribute that shows a sum or no reduction.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: `reduction` is "sum" or "none", or it is not callable.
     """
     if not callable(loss_fn):
         raise ConfigError(
@@ -76,13 +76,14 @@ def check_loss_function(loss_fn: Any) -> None:
 
 
 def loss_of(returned: Any, stage: int, micro_batch: int) -> Loss:
-    """What a loss function returned.
+    """The loss in the result of a loss function.
 
     Args:
-        stage, micro_batch: for the sentence.
+        returned: the result.
+        stage, micro_batch: for the error text.
 
     Raises:
-        ConfigError: it is no tensor of one number, and no pair of a sum and a count.
+        ConfigError: it is no scalar tensor, and no pair of a sum and a count.
     """
     is_pair = isinstance(returned, tuple | list) and len(returned) == 2
     total, count = returned if is_pair else (returned, None)
@@ -108,16 +109,17 @@ def loss_of(returned: Any, stage: int, micro_batch: int) -> Loss:
 
 
 class LossCheck:
-    """Finds out whether a loss without a count is the mean over rows."""
+    """Check whether a loss without a count is the mean over rows."""
 
     def __init__(self, loss_fn: Callable[[Any, Any], Any] | None) -> None:
         self._loss_fn = loss_fn
         self._num_seen = 0
         self._has_warned = False
-        self._one_row: _Row | None = None  # of the micro-batch before, if it was due
+        # First row of the micro-batch before, if that was checked.
+        self._one_row: _Row | None = None
 
     def is_due(self) -> bool:
-        """Whether the next micro-batch is to be looked at; counts it."""
+        """True if the next micro-batch must be checked; counts it."""
         self._num_seen += 1
         return self._num_seen & (self._num_seen - 1) == 0 or self._one_row is not None
 
@@ -129,10 +131,13 @@ class LossCheck:
         *,
         same_random_numbers: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Of one micro-batch, after its loss was computed.
+        """Checks one micro-batch, after its loss was computed.
 
         Args:
-            same_random_numbers: is around each further call of the loss function.
+            outputs: outputs of the last stage.
+            target: targets.
+            loss: the loss of the whole micro-batch.
+            same_random_numbers: context for each further call of the loss function.
 
         Raises:
             ConfigError: the loss is no mean over rows.
@@ -160,9 +165,10 @@ class LossCheck:
             one = _Row(*_part((outputs, target), rows, 0, 1))
             if before is None and one.num_numbers() <= _MOST_KEPT:
                 self._one_row = one
-            # The same row twice tells a sum, two rows also a mean over tokens.
+            # The same row twice detects a sum; two rows also detect a mean over tokens.
             other = before if before is not None and before.fits(one) else one
-            # The loss may draw random numbers, so both are computed with the same ones.
+            # The loss may use random numbers, so both are computed with the same random
+            # state.
             parts = [loss_of_part(row.outputs, row.target) for row in (other, one)]
             both = loss_of_part(*other.with_rows_of(one))
             self._judge(both, parts, [1, 1], loss.dtype)
@@ -211,7 +217,7 @@ def _of_many(what: str) -> str:
 
 
 def told(value: Any) -> str:
-    """What a value is, for a sentence."""
+    """Description of a value for an error text."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of {list(value.shape)}"
     if isinstance(value, tuple | list) and len(value) == 2:
@@ -234,7 +240,9 @@ def _rows_of(value: Any) -> int | None:
 
 
 def _common_rows(outputs: Any, target: Any) -> int | None:
-    """Those of one; the other may have several entries for each, as for tokens."""
+    """Common number of rows; one argument may have several entries per row, as for
+    tokens.
+    """
     sizes = [_rows_of(outputs), _rows_of(target)]
     known = [size for size in sizes if size is not None and size > 0]
     if len(known) < len(sizes) or max(known) % min(known):
@@ -243,7 +251,7 @@ def _common_rows(outputs: Any, target: Any) -> int | None:
 
 
 def _part(values: tuple[Any, Any], rows: int, begin: int, end: int) -> tuple[Any, Any]:
-    """Copies, since a loss function may change what it gets in place."""
+    """Copies of rows, because a loss function may change its arguments in place."""
 
     def cut(tensor: torch.Tensor) -> torch.Tensor:
         each = tensor.shape[0] // rows
@@ -261,7 +269,7 @@ def _mapped(call: Callable[..., torch.Tensor], value: Any, *others: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Row:
-    """The first of a micro-batch."""
+    """The first row of a micro-batch."""
 
     outputs: Any
     target: Any
@@ -278,7 +286,7 @@ class _Row:
         return shapes(self) == shapes(other)
 
     def with_rows_of(self, other: "_Row") -> tuple[Any, Any]:
-        """Outputs and targets of both."""
+        """Outputs and targets of both rows."""
 
         def joined(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
             return torch.cat((one, two))

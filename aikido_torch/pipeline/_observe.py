@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How long computing and messages take while a pipeline runs.
+"""Observed times of computation and messages in a running pipeline.
 
-Note [what a message takes, without a common clock]
-The sender notes when it sent a message and the receiver when it was there, each by its
-own clock. The difference has the unknown distance of the clocks in it, once added on
-the way up and once taken off on the way down. So half the sum of both ways is what one
-way takes. The shortest of a run counts: others have waited behind messages before them.
+Note [message times without a common clock]
+The sender notes when it sent a message, and the receiver when it arrived, each by its
+own clock. The difference contains the unknown offset of the clocks, with a positive
+sign in one direction and a negative sign in the other. So half the sum of both
+directions is the time of one way. The shortest time of a run counts, because other
+messages have waited behind messages before them.
 """
 
 import itertools
@@ -17,16 +18,16 @@ from dataclasses import dataclass
 
 __all__ = ["LiveTimes", "Observer", "RankTimes", "live_times"]
 
-# Whether it is a gradient, the stage that it comes from, and the micro-batch.
+# True for a gradient, the stage that it comes from, and the micro-batch.
 Message = tuple[bool, int, int]
 
 
 @dataclass(frozen=True)
 class RankTimes:
-    """What one rank saw of one run, in seconds; moments are by its own clock."""
+    """Observations of one rank in one run, in seconds by its own clock."""
 
     now: float
-    forwards: Mapping[int, float]  # by stage: of one micro-batch
+    forwards: Mapping[int, float]  # by stage: seconds of one micro-batch
     backwards: Mapping[int, float]
     sent: Mapping[Message, float]
     arrived: Mapping[Message, float]
@@ -34,39 +35,43 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class LiveTimes:
-    """The same of all ranks, as `Schedule.simulate` takes it."""
+    """Combined observations of all ranks, in the form that `Schedule.simulate`
+    takes.
+    """
 
-    forward: tuple[float, ...]  # by stage: of its fastest replica
+    forward: tuple[float, ...]  # by stage: seconds of its fastest replica
     backward: tuple[float, ...]
-    links: tuple[float, ...]  # from a stage to the next, each way; of the slowest pair
-    slowdown: tuple[float, ...]  # by rank: beside that replica
+    # From a stage to the next, per direction; of the slowest pair of ranks.
+    links: tuple[float, ...]
+    slowdown: tuple[float, ...]  # by rank: factor relative to the fastest replica
 
 
 class Observer:
-    """Of one rank; `begin` for each run."""
+    """Recorder of one rank; call `begin` before each run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what was before."""
+        """Forgets the earlier observations."""
         self._computed: dict[tuple[bool, int], list[float]] = {}
         self._sent: dict[Message, float] = {}
-        # A new one for each run: a late word of the last one changes nothing.
+        # A new dict for each run, so that a late callback of the last run has no
+        # effect.
         self._arrived: dict[Message, float] = {}
 
     def computed(self, stage: int, is_backward: bool, begun: float) -> None:
-        """A forward or a backward that began then has ended."""
+        """A forward or a backward that began at `begun` has ended."""
         taken = self.clock() - begun
         self._computed.setdefault((is_backward, stage), []).append(taken)
 
     def sends(self, message: Message) -> None:
-        """It goes out now."""
+        """The message is sent now."""
         self._sent[message] = self.clock()
 
     def arrival_of(self, message: Message) -> Callable[[], None]:
-        """To be called when it is there, by any thread."""
+        """A function to call, on any thread, when the message has arrived."""
         arrived, clock = self._arrived, self.clock
 
         def note() -> None:
@@ -75,7 +80,7 @@ class Observer:
         return note
 
     def report(self) -> RankTimes:
-        """What was seen since `begin`."""
+        """Observations since `begin`."""
 
         def medians(is_backward: bool) -> dict[int, float]:
             return {
@@ -96,11 +101,11 @@ class Observer:
 def live_times(
     reports: Sequence[RankTimes], stages: Sequence[Sequence[int]]
 ) -> LiveTimes | None:
-    """What the ranks saw together; None when a stage or a link was not seen.
+    """Combines the observations; None if a stage or a link was not observed.
 
     Args:
         reports: by rank, of the same run.
-        stages: the ranks that have each.
+        stages: for each stage the ranks that have it.
     """
     forward, backward = [], []
     slowdown = [1.0] * len(reports)
@@ -130,7 +135,7 @@ def live_times(
 
 
 def _between(low: RankTimes, high: RankTimes, stage: int) -> float | None:
-    """One way between a rank of a stage and one of the next."""
+    """Seconds of one way between a rank of a stage and a rank of the next stage."""
     up = _shortest(low, high, is_gradient=False, stage=stage)
     down = _shortest(high, low, is_gradient=True, stage=stage + 1)
     return None if up is None or down is None else max(0.0, (up + down) / 2)

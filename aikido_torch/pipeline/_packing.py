@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The tensors of one micro-batch as one message of a size that both ends know before.
+"""The tensors of one micro-batch as one message whose size both ends know in advance.
 
-Note [what a stage promises]
-The first output of a stage is its promise: how many tensors, of which dtypes and
-shapes, and which of them need a gradient. It is told once (`Promise.message_of`). From
-then on a message has room for that, and an end that says what is in it: how many rows
-each tensor has, and the weight of the micro-batch, its share of a full one. So receives
-can be posted long before anybody knows how large a micro-batch is. Fewer rows leave
-room empty; with more the message only says so, and the tensors follow in one of their
-own (`Packed.overflow`).
+Note [promise of a stage]
+The first output of a stage determines its promise: number, dtypes and shapes of the
+tensors, and which of them need a gradient. The promise is sent once
+(`Promise.message_of`). From then on each message has room for such tensors, and a
+trailer with the rows of each tensor and the weight of the micro-batch (its share of a
+full one). So receives can be posted long before the size of a micro-batch is known.
+With fewer rows, room stays empty. With more rows, the message says so, and the tensors
+follow in a second message (`Packed.overflow`).
 """
 
 import functools
@@ -24,20 +24,20 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["MESSAGE_BYTES", "Packed", "Promise", "TensorPromise", "Unpacked"]
 
-# Of the message that tells a promise.
+# Size of the message with a promise.
 MESSAGE_BYTES = 4096
-# Every tensor begins at a multiple of this.
+# Alignment of each tensor in a message, in bytes.
 _ALIGNMENT = 16
-# Of the end of a message: the weight, and the rows of each tensor.
+# The trailer has the weight, and the rows of each tensor.
 _END_DTYPE = torch.float64
-_MOST_ENDS = 64  # kept beside a promise
-# Instead of the rows of the first tensor: the tensors come in a message of their own.
+_MOST_ENDS = 64  # number of trailers that are cached with a promise
+# Value in place of the rows if the tensors follow in a second message.
 _OVERFLOWS = -1
 
 
 @dataclass(frozen=True)
 class TensorPromise:
-    """One tensor of it; dimension 0 counts rows, and may be smaller."""
+    """One tensor of a promise; its dimension 0 counts rows, and may be smaller."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -53,7 +53,7 @@ class TensorPromise:
 
 @dataclass(frozen=True)
 class Packed:
-    """A message, and what follows it when there was no room."""
+    """A message, and the second message if there was not enough room."""
 
     buffer: torch.Tensor
     overflow: torch.Tensor | None
@@ -61,7 +61,9 @@ class Packed:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What was in a message. `overflow_rows`: of tensors that follow it, if they do."""
+    """Content of a message; `overflow_rows` are the rows of tensors in a second
+    message.
+    """
 
     tensors: tuple[torch.Tensor, ...]
     weight: float
@@ -70,7 +72,7 @@ class Unpacked:
 
 @dataclass(frozen=True)
 class Promise:
-    """What each message between two stages has."""
+    """Form of each message between two stages."""
 
     tensors: tuple[TensorPromise, ...]
 
@@ -84,10 +86,10 @@ class Promise:
 
     @staticmethod
     def message_of(promise: "Promise | None") -> torch.Tensor:
-        """As bytes of the size that the other end expects; None is that of no promise.
+        """A message of MESSAGE_BYTES bytes with a promise, or with None for no promise.
 
         Raises:
-            ConfigError: there is no room for so many tensors.
+            ConfigError: the promise has too many tensors for the message.
         """
         told = promise and [
             (list(t.shape), str(t.dtype).removeprefix("torch."), t.needs_gradient)
@@ -103,7 +105,7 @@ class Promise:
 
     @classmethod
     def from_message(cls, message: torch.Tensor) -> "Promise | None":
-        """What `message_of` made a message of."""
+        """The promise in a message of `message_of`."""
         told = json.loads(bytes(message.tolist()))
         if told is None:
             return None
@@ -116,13 +118,13 @@ class Promise:
 
     @functools.cached_property
     def gradients(self) -> "Promise":
-        """What comes back."""
+        """The promise of the gradients that are sent back."""
         kept = (t for t in self.tensors if t.needs_gradient)
         return Promise(tuple(replace(t, needs_gradient=False) for t in kept))
 
     @functools.cached_property
     def num_bytes(self) -> int:
-        """Of a message."""
+        """Bytes of a message."""
         told = _END_DTYPE.itemsize * (1 + len(self.tensors))
         return _END_DTYPE.itemsize * self._end + _rounded_up(told)
 
@@ -134,10 +136,11 @@ class Promise:
     def check(
         self, tensors: Sequence[torch.Tensor], stage: int, micro_batch: int
     ) -> None:
-        """That what a stage returned differs from its promise by its rows alone.
+        """Checks that the outputs of a stage differ from its promise only in their
+        rows.
 
         Raises:
-            ConfigError: it does not.
+            ConfigError: they differ in more.
         """
         if len(tensors) != len(self.tensors) or any(
             given.dtype != promised.dtype
@@ -162,7 +165,7 @@ class Promise:
                 )
 
     def buffer(self, device: torch.device) -> torch.Tensor:
-        """Room for a message."""
+        """A new buffer for a message."""
         return torch.empty(self.num_bytes, dtype=torch.uint8, device=device)
 
     def pack(
@@ -171,11 +174,12 @@ class Promise:
         weight: float,
         device: torch.device,
     ) -> Packed:
-        """Copies tensors that passed `check`; None has no rows."""
+        """Copies tensors that passed `check` into a message; None means no rows."""
         if tensors is not None and len(tensors) == 1 and self._is_full(tensors[0]):
             end = self._full_ends.get(weight)
             if end is None:
-                if len(self._full_ends) >= _MOST_ENDS:  # counts of tokens differ often
+                # With counts of tokens, nearly each weight is different.
+                if len(self._full_ends) >= _MOST_ENDS:
                     self._full_ends.clear()
                 end = self._full_ends[weight] = self._end_of_full(weight, device)
             buffer = torch.cat((tensors[0].detach().reshape(-1), end))
@@ -199,7 +203,7 @@ class Promise:
         return Packed(buffer, overflow)
 
     def unpack(self, buffer: torch.Tensor) -> Unpacked:
-        """The tensors in a message, without a copy."""
+        """The tensors in a message, as views."""
         end = buffer.view(_END_DTYPE)[self._end : self._end + 1 + len(self.tensors)]
         weight, *told = end.tolist()
         rows = [int(r) for r in told]
@@ -208,7 +212,7 @@ class Promise:
         return Unpacked(self._tensors_in(buffer, rows), weight)
 
     def of_rows(self, rows: Sequence[int]) -> "Promise":
-        """The same with as many rows."""
+        """The same promise with other numbers of rows."""
         return Promise(
             tuple(
                 replace(t, shape=(r, *t.shape[1:]) if t.shape else ())
@@ -217,7 +221,7 @@ class Promise:
         )
 
     def tensors_in(self, buffer: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Of a message that has these alone."""
+        """The tensors of a second message, which has no trailer."""
         return self._tensors_in(buffer, [_rows_of(t.shape) for t in self.tensors])
 
     def _is_full(self, tensor: torch.Tensor) -> bool:
@@ -225,14 +229,14 @@ class Promise:
 
     @functools.cached_property
     def _full_shape(self) -> tuple[int, ...] | None:
-        """Of the only tensor, if nothing lies between it and the end."""
+        """Shape of the only tensor, if no padding follows it; otherwise None."""
         first = self.tensors[0]
         is_dense = first.num_bytes == _rounded_up(first.num_bytes)
         return first.shape if is_dense and len(self.tensors) == 1 else None
 
     @functools.cached_property
     def _full_ends(self) -> dict[float, torch.Tensor]:
-        """By weight: what comes behind a tensor that is all that was promised."""
+        """By weight: the trailer after a tensor with all promised rows."""
         return {}
 
     def _end_of_full(self, weight: float, device: torch.device) -> torch.Tensor:
@@ -273,10 +277,10 @@ class Promise:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tensor is in a message; strides and beginning in its numbers."""
+    """Place of a tensor in a message; strides and offset in elements."""
 
     dtype: torch.dtype
-    shape: tuple[int, ...]  # of a row
+    shape: tuple[int, ...]  # shape of a row
     strides: tuple[int, ...]
     begin: int
     has_rows: bool

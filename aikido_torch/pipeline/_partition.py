@@ -36,30 +36,35 @@ def partition(
     memory_bytes: float | None = None,
     max_cuts: int = 5000,
 ) -> _C.Plan:
-    """Cuts a model into stages such that the slowest is as fast as it can be.
+    """Cuts a model into stages so that the slowest stage is as fast as possible.
+
+    The method is that of PipeDream (Narayanan et al., SOSP 2019);
+    `csrc/pipeline/README.md` has the formulas.
 
     Args:
-        machines: how many are connected; with several levels, of the lowest first, and
-            above it how many groups of the level below.
-        bandwidth: bytes a second between two of them, one for each level.
+        profile: times and sizes of the layers.
+        machines: number of connected machines. With several levels: the number of
+            machines in a group of the lowest level, then for each higher level the
+            number of groups of the level below.
+        bandwidth: bytes per second between two of them, one value for each level.
         cost_model: "paper" as PipeDream is described, "published_code" as its optimizer
-            computes. They differ in what adding up gradients costs, and in what is kept
-            in memory (`csrc/pipeline/README.md`).
-        count_transfers: False takes activations between stages for free.
-        straight: no stage has replicas.
-        fewer_machines: some may be left idle, where using them costs more.
-        memory_bytes: what a machine has; None is no limit.
-        max_cuts: with more ways to cut, branches are joined, and `note` of the plan
-            says so; a profile that still has more is refused.
+            computes. They differ in the cost of gradient sums, and in the memory that
+            is counted.
+        count_transfers: False assumes that transfers of activations cost nothing.
+        straight: True allows no replicas.
+        fewer_machines: True allows to leave machines unused if using them costs more.
+        memory_bytes: memory of a machine; None is no limit.
+        max_cuts: if there are more ways to cut, branches are joined, and `note` of the
+            plan says so. A profile that still has more is refused.
 
     Returns:
-        With "paper" the fastest plan there is, whatever the order of the layers in the
-        profile, unless it has a `note`.
+        With "paper" an optimal plan, for any order of the layers in the profile, unless
+        the plan has a `note`.
 
     Raises:
-        ConfigError: a value is of another type or out of its range; there are more
-            stages than layers; no plan fits into the memory, and the sentence says what
-            the smallest needs, and for which stage.
+        ConfigError: a value has another type or is out of its range; there are more
+            stages than layers; no plan fits into the memory. The text says how much the
+            smallest plan needs, and for which stage.
     """
     if not isinstance(profile, _C.Profile):
         raise ConfigError(

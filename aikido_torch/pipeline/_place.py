@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which rank does which part of a plan with several levels.
+"""Assignment of ranks to the stages of a plan with several levels.
 
 Note [ranks of groups]
-A plan counts on some transfers to stay in a group of machines, where links are fast. So
-its ranks are numbered group by group, as torchrun numbers them host by host, and not
-stage by stage. Groups that do the same take micro-batches in turns, and each hands its
-own to the replicas of a stage inside, in turns, too. With R groups of r such replicas
-micro-batch b is that of group b mod R, and there of replica b / R mod r. So of all R r
-replicas number i is the (i / R)th of group i mod R.
+A plan assumes that some transfers stay inside a group of machines, where links are
+fast. So ranks are numbered group by group, as torchrun numbers them host by host, and
+not stage by stage. Groups with the same work take micro-batches in turns, and each
+group distributes its micro-batches to the replicas inside, in turns too. With R groups
+of r replicas each, micro-batch b goes to group b mod R, and there to replica b / R mod
+r. So replica number i of all R r replicas is number i / R of group i mod R.
 """
 
 import itertools
@@ -22,17 +22,18 @@ __all__ = ["placed", "ranks_of"]
 
 
 class _Block(NamedTuple):
-    """Part of a pipeline that some components of a level do in turns."""
+    """Part of a pipeline that several components of a level do in turns."""
 
     replicas: int
-    inside: "list[_Block]"  # of each, one level below; empty: it is a machine
+    # Content of each component, one level below; empty for a machine.
+    inside: "list[_Block]"
 
 
 def ranks_of(text: str) -> list[list[int]]:
-    """By stage, the ranks of its replicas, in the order of their turns.
+    """The ranks of each stage's replicas, in the order of their turns.
 
     Args:
-        text: of a plan: "2(3-1)-1(4)".
+        text: text of a plan, such as "2(3-1)-1(4)".
     """
     return _place(_blocks(iter(re.findall(r"\d+|[()]", text))), itertools.count())
 
@@ -41,7 +42,8 @@ def placed(made: _C.Schedule, ranks: Sequence[Sequence[int]]) -> _C.Schedule:
     """The same schedule on other ranks.
 
     Args:
-        ranks: those that each stage gets instead of its own.
+        made: the schedule.
+        ranks: for each stage the new ranks.
     """
     pairs = zip(made.stages, ranks, strict=True)
     new = {
@@ -82,7 +84,7 @@ def _blocks(tokens: Iterator[str]) -> "list[_Block]":
 
 
 def _place(blocks: "list[_Block]", free: Iterator[int]) -> list[list[int]]:
-    """Of the stages of one component."""
+    """The ranks of the stages of one component."""
     found: list[list[int]] = []
     for block in blocks:
         groups = [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A schedule over time, as a picture in a file."""
+"""Picture of a schedule over time, in a file."""
 
 import os
 from typing import TYPE_CHECKING
@@ -24,13 +24,15 @@ _COLOURS = {
 }
 _INCHES_PER_RANK = 0.45
 _MOST_INCHES = 40.0
-_LEAST_INCHES = 0.07  # of a box, for a number to be written into it
+_LEAST_INCHES = 0.07  # least width of a box in inches that has room for a number
 
 
 def plot_schedule(
     schedule: _C.Schedule, simulation: _C.Simulation, path: str | os.PathLike[str]
 ) -> None:
-    """A row for each rank, a box for each thing that it does, with its micro-batch."""
+    """Draws a row for each rank and a box for each instruction, with its
+    micro-batch.
+    """
     count = len(schedule.ranks)
     width = min(_MOST_INCHES, max(6.0, 0.25 * len(simulation.spans) / count))
     height = min(_MOST_INCHES, 1.2 + _INCHES_PER_RANK * count)
@@ -61,7 +63,7 @@ def plot_schedule(
 def _draw(
     axes: "Axes", schedule: _C.Schedule, simulation: _C.Simulation, width: float
 ) -> list[str]:
-    """Returns the kinds of what it has drawn."""
+    """Returns the kinds of instructions that it has drawn."""
     ranks = schedule.ranks
     least = _LEAST_INCHES / width * simulation.makespan
     kinds: dict[str, None] = {}

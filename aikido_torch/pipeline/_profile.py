@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Profiles in files, and profiles of layers that follow one another."""
+"""Profiles in files, and profiles of chains of layers."""
 
 import itertools
 import os
@@ -15,11 +15,11 @@ __all__ = ["chain", "read_profile", "write_profile"]
 
 
 def read_profile(path: str | os.PathLike[str]) -> _C.Profile:
-    """Reads a profile in the text form of PipeDream's profiler.
+    """Reads a profile in the text format of PipeDream's profiler.
 
     Raises:
-        ConfigError: it is no such text, or makes no sense; the sentence names the file
-            and the line or layer.
+        ConfigError: the text is invalid or inconsistent; the error names the file and
+            the line or layer.
         OSError: the file cannot be read.
     """
     if not isinstance(path, str | os.PathLike):
@@ -33,7 +33,7 @@ def read_profile(path: str | os.PathLike[str]) -> _C.Profile:
 def write_profile(
     path: str | os.PathLike[str], profile: _C.Profile, *, plan: _C.Plan | None = None
 ) -> None:
-    """Writes a profile, with a plan also the stage of each layer."""
+    """Writes a profile; with a plan, also the stage of each layer."""
     if plan is not None:
         profile = profile.with_stages(plan)
     Path(path).write_text(profile.text())
@@ -47,13 +47,14 @@ def chain(
     parameter_bytes: Sequence[float],
     ids: Sequence[str] | None = None,
 ) -> _C.Profile:
-    """A profile of layers of which each needs the one before.
+    """A profile of a chain, in which each layer needs the layer before.
 
     Args:
-        forward_ms, backward_ms: times of one mini-batch on one machine.
-        activation_bytes: of the output of each layer, for one mini-batch.
-        parameter_bytes: of its weights.
-        ids: of the layers; None is "layer0", "layer1" and so on.
+        forward_ms, backward_ms: milliseconds of one mini-batch on one machine, by
+            layer.
+        activation_bytes: bytes of each layer's output, for one mini-batch.
+        parameter_bytes: bytes of each layer's weights.
+        ids: names of the layers; None is "layer0", "layer1" and so on.
 
     Raises:
         ConfigError: the lengths differ, or a figure is negative or no number.

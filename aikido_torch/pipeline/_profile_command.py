@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`python -m aikido_torch.pipeline profile`."""
+"""Command `python -m aikido_torch.pipeline profile`."""
 
 import importlib
 from enum import StrEnum
@@ -22,7 +22,7 @@ __all__ = ["made_by", "profile_command", "sample"]
 
 
 class Trace(StrEnum):
-    """Names of the ways, for the command line."""
+    """Ways to trace a model, for the command line."""
 
     AUTO = "auto"
     CHAIN = "chain"
@@ -31,7 +31,7 @@ class Trace(StrEnum):
 
 
 class Shared(StrEnum):
-    """What happens to layers that share a parameter, for the command line."""
+    """Treatment of layers that share a parameter, for the command line."""
 
     REFUSE = "refuse"
     MERGE = "merge"
@@ -42,8 +42,8 @@ def profile_command(
     model: Annotated[
         str,
         typer.Option(
-            help="package.module:factory; what it returns without arguments is the "
-            "model, or the model and what to call it with."
+            help="package.module:factory; called without arguments, it returns the "
+            "model, or the model and its inputs."
         ),
     ],
     output: Annotated[Path, typer.Option(help="Write the profile to this file.")],
@@ -51,28 +51,28 @@ def profile_command(
         list[str] | None,
         typer.Option(
             "--input",
-            help="Shape of an input, made at random: 32,3,224,224, or with a type, and "
-            "for numbers of things how many there are: 8,128:int64:50000. Again for "
-            "each input.",
+            help="Shape of a random input: 32,3,224,224, or with a dtype, and for "
+            "indices their number: 8,128:int64:50000. Repeat the option for each "
+            "further input.",
         ),
     ] = None,
     micro_batch: Annotated[
-        int | None, typer.Option(help="Only so many of the first dimension.")
+        int | None, typer.Option(help="Use only this many rows of dimension 0.")
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Times are medians of so many runs.")] = (
-        10
-    ),
-    warm_up: Annotated[int, typer.Option(help="Runs before them.")] = 2,
+    repeats: Annotated[int, typer.Option(help="Runs whose median is the time.")] = (10),
+    warm_up: Annotated[int, typer.Option(help="Runs before the measured ones.")] = 2,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.")] = None,
     trace: Annotated[
-        Trace, typer.Option(help="How the order of the layers is found.")
+        Trace, typer.Option(help="Method that finds the order of the layers.")
     ] = Trace.AUTO,
     whole: Annotated[
         list[str] | None,
-        typer.Option(help="Modules that are one layer: a pattern such as 'blocks.*'."),
+        typer.Option(
+            help="Modules to keep as one layer: a pattern such as 'blocks.*'."
+        ),
     ] = None,
     shared: Annotated[
-        Shared, typer.Option(help="Of layers that share a parameter.")
+        Shared, typer.Option(help="Treatment of layers that share a parameter.")
     ] = Shared.REFUSE,
 ) -> None:
     """Measures the layers of a model, prints them and writes them to a file."""
@@ -98,10 +98,10 @@ def profile_command(
 
 
 def made_by(name: str) -> tuple[nn.Module, Any]:
-    """What "package.module:factory" makes: a model, and inputs for it or None.
+    """The model that "package.module:factory" makes, and its inputs or None.
 
     Raises:
-        ConfigError: there is no such factory, or it makes something else.
+        ConfigError: there is no such factory, or its result is something else.
     """
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
@@ -123,10 +123,10 @@ def made_by(name: str) -> tuple[nn.Module, Any]:
 
 
 def sample(text: str) -> torch.Tensor:
-    """A tensor at random: "32,3,224,224", "32,10:float16" or "8,128:int64:50000".
+    """A random tensor from "32,3,224,224", "32,10:float16" or "8,128:int64:50000".
 
     Raises:
-        ConfigError: it is no such text.
+        ConfigError: the text has another form.
     """
     sizes, _, rest = text.partition(":")
     kind, _, limit = rest.partition(":")

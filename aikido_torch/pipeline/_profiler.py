@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The profiler: measures the layers of a model."""
+"""The profiler, which measures the layers of a model."""
 
 import contextlib
 import copy
@@ -53,15 +53,14 @@ _WAYS: dict[str, Callable[[nn.Module, Inputs, IsLayer], _trace.Trace]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """A profile, and what tells how far to trust it.
+    """A profile, and figures that show how reliable it is.
 
     Attributes:
-        profile: of one micro-batch, times in ms.
-        trace: the way in which the layers were found: "chain", "export", "fx" or
-            "calls".
-        whole_forward_ms, whole_backward_ms: of the model in one piece.
-        repeats: runs that the times are the medians of.
-        parameters: names of those that a layer uses, by its id.
+        profile: the profile of one micro-batch, times in ms.
+        trace: the method that found the layers: "chain", "export", "fx" or "calls".
+        whole_forward_ms, whole_backward_ms: milliseconds of the whole model.
+        repeats: number of runs whose median is the time.
+        parameters: names of the parameters that a layer uses, by its id.
     """
 
     profile: _C.Profile
@@ -73,7 +72,7 @@ class Measurement:
 
     @property
     def layers_ms(self) -> float:
-        """Of all layers together, forward and backward."""
+        """Milliseconds of all layers together, forward and backward."""
         return sum(x.forward_ms + x.backward_ms for x in self.profile.layers)
 
     @property
@@ -82,9 +81,10 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """The layers' times by the model's: far from 1, they are not worth much.
+        """Time of the layers divided by that of the model; far from 1 it is unreliable.
 
-        It is above 1 for layers so small that calling them is most of the work.
+        It is above 1 for layers that are so small that calling them is most of the
+        work.
         """
         return self.layers_ms / self.whole_ms if self.whole_ms > 0 else 1.0
 
@@ -104,38 +104,38 @@ def profile_model(
 ) -> _C.Profile:
     """Times and sizes of the layers of a model, for `partition`.
 
-    A layer is a module that holds no others, or one of torch.nn, or what `whole` names;
-    and an operation between modules that is worth it. Layers are called by the path of
-    their module. Times are medians of single runs, forward and backward, in training
-    mode; a layer is run on its own, with what it gets in the model, and
-    `torch.autograd.grad` asked for the gradients that training needs (`_timing.py` says
-    why not hooks). The model is left as it was: buffers, gradients, modes, and the
-    random state of torch.
+    A layer is a module without submodules, or a module of torch.nn, or a module that
+    `whole` names. An operation between modules is a layer too if it is expensive.
+    Layers are named by the path of their module. Times are medians of single runs,
+    forward and backward, in training mode. Each layer runs alone, with the inputs that
+    it gets in the model, and `torch.autograd.grad` computes the gradients that training
+    needs (`_timing.py` gives the reason for not using hooks). Afterwards buffers,
+    gradients, modes and torch's random state are as before.
+
+    Warns, with the lines of code, if the model reads values of tensors, as control flow
+    does that depends on data. Then the profile is valid for similar inputs only.
 
     Args:
-        model: on the processor or on one CUDA device.
-        sample_inputs: what it is called with: a tensor, positional arguments, or
+        model: on the CPU or on one CUDA device.
+        sample_inputs: arguments of the model: a tensor, positional arguments, or
             keyword arguments.
-        micro_batch: of each input only so many of the first dimension; None is all.
-        repeats: runs of which the times are medians.
-        warm_up: runs before them.
-        device: None is where the model is; else a copy of it runs there.
-        trace: how the order of the layers is found: "chain" for layers that follow
-            each other, "export" by `torch.export`, "fx" by `torch.fx`. "auto" takes the
-            first that works, and for an `nn.Sequential` begins with "chain".
-        whole: modules that are one layer, whatever they hold: classes, or patterns of
-            paths such as "blocks.*".
-        shared: "merge" takes layers with a common parameter, and what is between them,
-            for one layer; "refuse" raises.
-        progress: a bar on standard error, where that is a terminal.
-
-    Warns, with the lines, if the model reads values of tensors, as control flow does
-    that depends on data: the profile is then right for inputs like these alone.
+        micro_batch: number of rows of dimension 0 to use; None is all.
+        repeats: number of runs whose median is the time.
+        warm_up: number of runs before them.
+        device: None is the model's device; otherwise a copy of the model runs there.
+        trace: method that finds the order of the layers: "chain" for layers in a row,
+            "export" by `torch.export`, "fx" by `torch.fx`. "auto" takes the first that
+            works, and for an `nn.Sequential` begins with "chain".
+        whole: modules to keep as one layer: classes, or patterns of paths such as
+            "blocks.*".
+        shared: "merge" makes one layer of layers with a common parameter and the layers
+            between them; "refuse" raises.
+        progress: True shows a progress bar on standard error if that is a terminal.
 
     Raises:
-        ConfigError: an argument is wrong; the model cannot be taken apart, and the
-            sentence says what was tried; layers share a parameter; nothing can be
-            trained through a layer.
+        ConfigError: an argument is wrong; the model cannot be divided, and the text
+            says which methods were tried; layers share a parameter; a layer passes no
+            gradient.
     """
     _check_choice("shared", shared, ("refuse", "merge"))
     return measure_model(
@@ -166,12 +166,12 @@ def measure_model(
     progress: bool = True,
     stopwatch: Stopwatch | None = None,
 ) -> Measurement:
-    """As `profile_model`, and times the whole model beside its layers.
+    """Like `profile_model`, but also times the whole model.
 
     Args:
-        shared: "keep" besides: layers that share a parameter stay what they are, and
-            each has all of its bytes. No plan can be made of such a profile.
-        stopwatch: of `_timing`; None is the one that fits the device.
+        shared: also "keep": layers that share a parameter stay separate, and each
+            counts all its bytes. No plan can be made of such a profile.
+        stopwatch: clock of `_timing`; None is the one for the device.
     """
     _check_counts(repeats=repeats, warm_up=warm_up)
     _check_choice("trace", trace, ("auto", *_WAYS))
@@ -209,10 +209,10 @@ def measure_calls(
     progress: bool = True,
     stopwatch: Stopwatch | None = None,
 ) -> Measurement:
-    """As `measure_model` with "keep", of layers in the order in which a run calls them.
+    """Like `measure_model` with "keep", with layers in the order of their calls.
 
-    It works for each model that runs, and knows less: each layer needs the one before,
-    whether or not it does, and operations between layers are not seen. No plan can be
+    It works for each model that runs, but with less information: each layer is assumed
+    to need the one before, and operations between layers are not seen. No plan can be
     made of such a profile.
 
     Raises:
@@ -276,7 +276,7 @@ def _timed(
     warm_up: int,
     progress: bool,
 ) -> list[Times]:
-    """Under a bar that counts their runs."""
+    """Measures with a progress bar that counts the runs."""
     with _bar((repeats + warm_up) * len(programs), progress) as advance:
         return measure(
             programs, watch, warm_up=warm_up, repeats=repeats, advance=advance
@@ -313,7 +313,7 @@ def _profile(parts: Sequence[Part], times: Sequence[Times]) -> _C.Profile:
     return _C.Profile(layers, edges)
 
 
-# Arguments.
+# ---- arguments ----
 
 
 def _check_counts(*, repeats: int, warm_up: int) -> None:
@@ -355,7 +355,7 @@ def _inputs(sample: Any, micro_batch: int | None) -> Inputs:
 
 
 def _named(inputs: Inputs) -> list[tuple[str, torch.Tensor]]:
-    """Tensors by the place that they have in the call."""
+    """Tensors with their place in the call."""
     found = []
     for place, value in [*enumerate(inputs.args), *inputs.kwargs.items()]:
         structure, tensors = structure_of(value)
@@ -374,7 +374,7 @@ def _mapped(inputs: Inputs, change: Callable[[torch.Tensor], torch.Tensor]) -> I
 def _placed(
     model: nn.Module, inputs: Inputs, device: torch.device | str | None
 ) -> tuple[nn.Module, Inputs, torch.device]:
-    """Model and inputs on the device, and which it is."""
+    """Model and inputs on the device, and the device."""
     state = [*model.named_parameters(), *model.named_buffers()]
     for name, tensor in state:
         if is_lazy(tensor):
@@ -386,7 +386,8 @@ def _placed(
             place = torch.device(device)
             model = copy.deepcopy(model).to(place)
             inputs = _mapped(inputs, lambda tensor: tensor.to(place))
-        except (RuntimeError, AssertionError) as error:  # torch has both for devices
+        # torch raises both for unusable devices.
+        except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"no copy of the model on {device}: {error}") from error
         state = [*model.named_parameters(), *model.named_buffers()]
     on = {tensor.device: name for name, tensor in state}
@@ -406,12 +407,12 @@ def _placed(
     return model, inputs, place
 
 
-# The model as it was.
+# ---- restoring the model ----
 
 
 @contextlib.contextmanager
 def _kept(model: nn.Module, place: torch.device) -> Iterator[None]:
-    """Training mode and gradients while inside; afterwards the model is as before."""
+    """Context with training mode and gradients; afterwards the model is as before."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [
         (module._buffers, dict(module._buffers), copies)
@@ -444,7 +445,9 @@ def _kept(model: nn.Module, place: torch.device) -> Iterator[None]:
 
 
 def _try_out(model: nn.Module, inputs: Inputs) -> None:
-    """The model does what it is asked for, before anything is said about tracing."""
+    """Runs the model once, so that its own errors are reported before errors of
+    tracing.
+    """
     copies = _mapped(inputs, torch.clone)
     reads = ValueReads(model)
     try:
@@ -482,7 +485,7 @@ def _taken_apart(
             raise
         except Exception as error:
             reasons.append(f'By "{way}": {_trace.reason_of(error, model)}.')
-            traceback.clear_frames(error.__traceback__)  # they hold tensors
+            traceback.clear_frames(error.__traceback__)  # the frames hold tensors
     raise ConfigError(
         "the model cannot be taken apart into layers. "
         + " ".join(reasons)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The process groups of a pipeline, and what its ranks agree on before it runs.
+"""Process groups of a pipeline, and facts on which its ranks agree before a run.
 
 The names of the groups follow Note [names of groups] in `_own_groups`.
 """
@@ -25,18 +25,19 @@ __all__ = ["Ranks"]
 
 _Value = TypeVar("_Value")
 
-_MOST_UNASKED = 16 << 20  # the largest that the setting takes
+_MOST_UNASKED = 16 << 20  # largest value of the setting
 
 
 class Ranks:
-    """Those of one schedule, as this one sees them. All of them make it.
+    """The ranks of one schedule, as seen by this rank. All ranks construct it together.
 
     Args:
-        group: its ranks are those of the schedule; None is the default group.
+        schedule: the schedule.
+        group: group with the ranks of the schedule; None is the default group.
 
     Raises:
-        ConfigError: there is no group, or it has another number of ranks; or the
-            schedule is not the same on all.
+        ConfigError: there is no group, or it has another number of ranks, or the
+            schedule differs between ranks.
     """
 
     def __init__(self, schedule: Schedule, group: dist.ProcessGroup | None) -> None:
@@ -66,7 +67,8 @@ class Ranks:
         self.messages = self._new_group(list(range(size)), is_of_messages=True)
         self.replicas: dict[int, dist.ProcessGroup] = {}
         for stage, ranks in enumerate(schedule.stages):
-            # Those that are not in it take part in making it, if it is of the default.
+            # If the group is the default group, ranks outside of the new group must
+            # take part in making it.
             if len(ranks) > 1 and (self.rank in ranks or self._is_default):
                 made = self._new_group(ranks)
                 if self.rank in ranks:
@@ -78,27 +80,31 @@ class Ranks:
 
     @property
     def is_aikido(self) -> bool:
-        """Whether a lost rank ends the receives from it, and a group can be ended."""
+        """True if the group is an aikido group: a lost rank ends receives from it, and
+        the group can be aborted.
+        """
         return _aikido(self._group) is not None
 
     def name_of(self, rank: int) -> str:
-        """As sentences have it: 'stage 1 (rank 2)'."""
+        """Name of a rank in error texts: 'stage 1 (rank 2)'."""
         own = [str(s) for s, ranks in enumerate(self._schedule.stages) if rank in ranks]
         stages = f"stage {own[0]}" if len(own) == 1 else f"stages {', '.join(own)}"
         return f"{stages} (rank {rank})"
 
     def replicas_of(self, rank: int) -> list[int]:
-        """The other ranks that have all stages of that one."""
+        """The other ranks that have all stages of that rank."""
         stages = [ranks for ranks in self._schedule.stages if rank in ranks]
         shared = set.intersection(*map(set, stages)) if stages else set()
         return sorted(shared - {rank})
 
     def together(self, call: Callable[[], _Value]) -> list[_Value]:
-        """What a call gives on each rank; all make it.
+        """The results of a function on each rank; all ranks call it together.
 
         Raises:
-            ConfigError: it raised that on some rank; then on all, with that text.
-            AbortedError: it raised something else on another rank, which is named.
+            ConfigError: the function raised it on a rank; then all ranks raise it with
+                that text.
+            AbortedError: the function raised another error on another rank, which is
+                named.
         """
         mine: tuple[_Value | None, AikidoError | None]
         raised: Exception | None = None
@@ -121,7 +127,7 @@ class Ranks:
         return [value for value, _ in found]
 
     def gather(self, value: _Value) -> list[_Value]:
-        """What each rank gives, on all, beside the messages.
+        """The values of all ranks, without interference with messages in progress.
 
         Raises:
             PeerLostError, AbortedError: a rank is lost, or the pipeline has ended.
@@ -131,7 +137,7 @@ class Ranks:
         return found
 
     def make_equal(self, stage: int, module: nn.Module) -> None:
-        """Parameters and buffers of all replicas become those of the first."""
+        """Copies parameters and buffers of the first replica to all replicas."""
         group = self.replicas.get(stage)
         if group is None:
             return
@@ -142,10 +148,12 @@ class Ranks:
                 tensor.copy_(held)
 
     def from_first(self, stage: int, having: list[int], value: object) -> object:
-        """What the first of some replicas of a stage has, on all of them.
+        """The value of the first rank that has it, on all replicas of the stage.
 
         Args:
-            having: ranks, in order.
+            stage: number of the stage.
+            having: ranks with the value, in order.
+            value: the value of this rank.
         """
         group = self.replicas[stage]
         found = [value]
@@ -154,7 +162,7 @@ class Ranks:
         return found[0]
 
     def close(self) -> None:
-        """Ends the groups that were made here."""
+        """Ends the groups that this object made."""
         for group in (*self.replicas.values(), self.messages):
             dist.destroy_process_group(group)
 
@@ -164,7 +172,7 @@ class Ranks:
         members = [dist.get_global_rank(self._group, rank) for rank in ranks]
         backend = _aikido(self._group)
         is_local = not self._is_default
-        # The members of several groups may be the same, with other purposes.
+        # Several groups may have the same members, with different purposes.
         name = self._salt + is_of_messages
         with counted_from(name) if is_local else contextlib.nullcontext():
             made = dist.new_group(
@@ -183,11 +191,12 @@ class Ranks:
 
 
 def _unasked() -> Options:
-    """Messages are sent without waiting for the word that somebody takes them.
+    """Options that send messages eagerly, without waiting for their receives.
 
-    That is a round trip for each, behind all that waits in a slow link. The schedule
-    bounds what is under way, and `transport.window_bytes` what waits at a rank. Who has
-    set `transport.eager_bytes` knows better.
+    Waiting would cost a round trip for each message, behind all data that waits in a
+    slow link. The schedule bounds the number of messages in progress, and
+    `transport.window_bytes` bounds the bytes that wait at a rank. A value of
+    `transport.eager_bytes` that the user has set takes precedence.
     """
     (eager,) = (s for s in Options().resolve() if s.name == "transport.eager_bytes")
     is_set = eager.source != "default"

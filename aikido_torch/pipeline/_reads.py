@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Where a model reads values of tensors in Python, as for `if x.sum() > 0:`.
+"""Detection of Python code in a model that reads tensor values, as `if x.sum() > 0:`.
 
-A profile is of the layers that one input took. Code that reads a value may take other
-layers for other inputs, or take them more or less often, and a profile cannot tell.
-Such code is found by what torch calls for it: bool(x), x.item(), x[mask] and the like.
-Reads in torch's own modules, and of parameters and buffers, are not counted.
+A profile describes the layers that one input used. Code that reads a value may use
+other layers for other inputs, or use them more or less often, and a profile cannot show
+that. Such code is detected by the torch functions that it calls: bool(x), x.item(),
+x[mask] and similar. Reads in torch's own modules, and reads of parameters and buffers,
+are ignored.
 """
 
 import sys
@@ -24,19 +25,20 @@ __all__ = ["ValueReads"]
 _READS = frozenset(
     ("__bool__", "__float__", "__index__", "__int__", "item", "numpy", "tolist")
 )
-# What they return has as many rows as the data says.
+# The number of rows of their result depends on the data.
 _SIZES = frozenset(("argwhere", "masked_select", "nonzero", "unique"))
 _TORCH = str(Path(torch.__file__).parent)
-_MOST_PLACES = 3  # that are named
+_MOST_PLACES = 3  # number of places that the warning names
 
 
 class ValueReads(TorchFunctionMode):
-    """Notes them while it is entered."""
+    """Mode that records reads of values while it is active."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self._own = {id(t) for t in (*model.parameters(), *model.buffers())}
-        self.places: dict[str, str] = {}  # "file:line", and what is called there
+        # "file:line", and the function that is called there.
+        self.places: dict[str, str] = {}
 
     def __torch_function__(
         self,
@@ -53,7 +55,7 @@ class ValueReads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def warn(self) -> None:
-        """Once for all places, if there are any."""
+        """Warns once with all places, if there are any."""
         if not self.places:
             return
         found = [f"{place} ({what})" for place, what in self.places.items()]
@@ -87,7 +89,7 @@ def _place_of(frame: FrameType | None) -> str | None:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
-# Between the model's line and this mode.
+# Files between the model's line and this mode.
 _BETWEEN = {
     __file__,
     *(f"{_TORCH}/{name}" for name in ("_tensor.py", "overrides.py", "functional.py")),

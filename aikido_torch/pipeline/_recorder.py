@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which modules of a model are layers, and what each call of one takes and returns."""
+"""Layers of a model, and the arguments and results of their calls."""
 
 import contextlib
 import fnmatch
@@ -30,8 +30,8 @@ __all__ = [
 
 IsLayer = Callable[[str, nn.Module], bool]
 
-# Modules of torch.nn that only hold others; all else there is one layer, as is every
-# module that holds none.
+# Modules of torch.nn that only contain others. All other modules of torch.nn are one
+# layer, as is every module without submodules.
 _CONTAINERS = (
     nn.Sequential,
     nn.ModuleList,
@@ -46,7 +46,7 @@ _CONTAINERS = (
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model is called with."""
+    """Arguments of a model."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -54,7 +54,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class TensorKind:
-    """What a stand-in for a tensor has to have, and whether gradients go through it."""
+    """Properties of a tensor that a stand-in must have, and whether it needs a
+    gradient.
+    """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -74,7 +76,7 @@ class TensorKind:
 
 
 class _Gap:
-    """Where a tensor was taken out of a structure."""
+    """Placeholder for a tensor that was taken out of a structure."""
 
 
 _GAP = _Gap()
@@ -82,26 +84,26 @@ _GAP = _Gap()
 
 @dataclass(frozen=True)
 class Structure:
-    """Containers in containers, and what is in them beside tensors."""
+    """Nested containers, and their leaves except tensors."""
 
     spec: pytree.TreeSpec
     leaves: list[Any]
-    paths: list[pytree.KeyPath]  # of the tensors
+    paths: list[pytree.KeyPath]  # paths of the tensors
 
     def filled(self, tensors: Sequence[Any]) -> Any:
-        """The same with these in place of the tensors."""
+        """The same containers with these tensors."""
         given = iter(tensors)
         return pytree.tree_unflatten(
             [next(given) if leaf is _GAP else leaf for leaf in self.leaves], self.spec
         )
 
     def others(self) -> list[Any]:
-        """What is in it beside tensors and None."""
+        """Leaves other than tensors and None."""
         return [leaf for leaf in self.leaves if leaf is not _GAP and leaf is not None]
 
 
 def structure_of(value: Any) -> tuple[Structure, list[torch.Tensor]]:
-    """Takes the tensors out."""
+    """Separates a value into its structure and its tensors."""
     keyed, spec = pytree.tree_flatten_with_path(value)
     tensors = [leaf for _, leaf in keyed if isinstance(leaf, torch.Tensor)]
     leaves = [_GAP if isinstance(x, torch.Tensor) else x for _, x in keyed]
@@ -118,14 +120,14 @@ class Call:
     arguments: Structure  # (args, kwargs)
     result: Structure
     result_kinds: list[TensorKind]
-    # Only where they were asked for: without the graph that made them.
+    # Only if requested; detached from the autograd graph.
     argument_tensors: list[torch.Tensor] = field(default_factory=list)
     result_tensors: list[torch.Tensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One forward pass: calls of layers in their order, and what the model returned."""
+    """One forward pass: calls of layers in order, and the output of the model."""
 
     calls: list[Call]
     output: Any
@@ -136,15 +138,16 @@ class Recording:
         )
 
     def counts(self) -> Counter[str]:
-        """How often each layer was called."""
+        """Number of calls of each layer."""
         return Counter(call.path for call in self.calls)
 
 
 def layer_rule(whole: Sequence[type[nn.Module] | str]) -> IsLayer:
-    """The rule by which a module is one layer, whatever is in it.
+    """The rule that decides whether a module is one layer, whatever it contains.
 
     Args:
-        whole: besides those that are anyway: classes, and patterns of module paths.
+        whole: further modules that are one layer: classes, and patterns of module
+            paths.
     """
     kinds = tuple(entry for entry in whole if isinstance(entry, type))
     patterns = [entry for entry in whole if isinstance(entry, str)]
@@ -163,7 +166,9 @@ def layer_rule(whole: Sequence[type[nn.Module] | str]) -> IsLayer:
 
 
 def layers_of(model: nn.Module, is_layer: IsLayer) -> dict[str, nn.Module]:
-    """Layers by path: no layer is inside of another, and the model itself is none."""
+    """Layers by path. No layer is inside another, and the model itself is not
+    included.
+    """
     found: dict[str, nn.Module] = {}
 
     def look(path: str, module: nn.Module) -> None:
@@ -183,7 +188,9 @@ def replaced_forwards(
     layers: dict[str, nn.Module],
     make: Callable[[str, Callable[..., Any]], Callable[..., Any]],
 ) -> Iterator[None]:
-    """While inside, `forward` of each layer is what `make(path, forward)` returned."""
+    """Context in which `forward` of each layer is the result of `make(path,
+    forward)`.
+    """
     saved = [(module, vars(module).get("forward")) for module in layers.values()]
     try:
         for path, module in layers.items():
@@ -203,7 +210,13 @@ def record(
     *,
     keep_tensors: bool = False,
 ) -> Recording:
-    """Runs the model once and writes down what its layers take and return.
+    """Runs the model once and records arguments and results of its layers.
+
+    Args:
+        model: the model.
+        layers: layers by path.
+        inputs: arguments of the model.
+        keep_tensors: True also keeps the tensors.
 
     Raises:
         ConfigError: a layer returns something that is neither tensor nor container.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A checkpoint of one plan as one of another, so that training goes on with that."""
+"""Conversion of a checkpoint of one plan into a checkpoint of another plan."""
 
 import os
 import uuid
@@ -24,7 +24,7 @@ from aikido_torch.pipeline._stage import MakeOptimizer
 
 __all__ = ["recut"]
 
-# Of a group in a state: what differs from stage to stage by itself.
+# Entries of an optimizer's group that differ between stages by nature.
 _NO_SETTINGS = ("params", "param_names")
 
 
@@ -35,25 +35,28 @@ def recut(
     before: int,
     optimizer: MakeOptimizer | None = None,
 ) -> int:
-    """Writes the newest complete checkpoint again, as one of these stages.
+    """Writes the newest complete checkpoint again, for other stages of the same model.
 
-    For one process, while no pipeline uses the folder. Tensors are known by their
-    names, so stages are those that `cut` makes of one model. What was there stays.
+    Run it in one process, while no pipeline uses the folder. Tensors are identified by
+    their names, so the stages must be those that `cut` makes of one model. The old
+    files stay.
 
     Args:
-        stages: of the new plan; what is in them is not looked at.
-        before: how many stages the checkpoint has.
-        optimizer: what the new pipeline gets as its `optimizer`. Its groups of
-            parameters are those that are written. None: group 0 of a new stage has the
-            parameters that were in group 0 of the old stages, and so on.
+        folder: folder of the checkpoint.
+        stages: modules of the new plan; their values are ignored.
+        before: number of stages of the checkpoint.
+        optimizer: the argument `optimizer` of the new pipeline. The new files have its
+            groups of parameters. None: group 0 of a new stage has the parameters that
+            were in group 0 of the old stages, and so on.
 
     Returns:
-        Its step, which `restore` of the new pipeline will return.
+        The step of the checkpoint, which `restore` of the new pipeline will return.
 
     Raises:
-        ConfigError: there is none; the stages are of another model; optimizers of the
-            old stages have other settings for the same group, or other numbers of
-            groups; or parameters of one new group had other settings.
+        ConfigError: there is no checkpoint; the stages belong to another model;
+            optimizers of the old stages have different settings for the same group, or
+            different numbers of groups; or parameters of one new group had different
+            settings.
         OSError: a file cannot be written.
     """
     step, states = _newest(Path(folder), whole("before", before, least=1))
@@ -128,19 +131,20 @@ def _tensors_of(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class _Optimized:
-    """What the optimizers of all old stages keep, by name of the parameter."""
+    """Optimizer states of all old stages, by name of the parameter."""
 
     def __init__(self) -> None:
         self._state: dict[str, Any] = {}
         self._settings: dict[str, dict[str, Any]] = {}
-        self._group: dict[str, int] = {}  # that it was in
-        self._of_stage: dict[int, list[dict[str, Any]]] = {}  # settings of its groups
+        self._group: dict[str, int] = {}  # the group that it was in
+        # Settings of the groups of each stage.
+        self._of_stage: dict[int, list[dict[str, Any]]] = {}
 
     def add(self, stage: int, saved: Mapping[str, Any]) -> None:
-        """One of them.
+        """Adds the optimizer of one stage.
 
         Raises:
-            ConfigError: names were not saved with it.
+            ConfigError: names of parameters were not saved with it.
         """
         optimizer = saved["optimizer"]
         if optimizer is None:
@@ -148,7 +152,7 @@ class _Optimized:
         groups = optimizer["param_groups"]
         names = saved["groups"]
         if names is None and len(groups) == 1 and saved["parameters"] is not None:
-            names = [saved["parameters"]]  # of an earlier version
+            names = [saved["parameters"]]  # a checkpoint of an earlier version
         if names is None:
             raise ConfigError(
                 f"stage {stage}: its optimizer has {len(groups)} groups of parameters "
@@ -165,10 +169,10 @@ class _Optimized:
                     self._state[name] = optimizer["state"][at]
 
     def check_groups(self) -> None:
-        """That group n of one stage is group n of the others.
+        """Checks that group n of each stage has equal settings.
 
         Raises:
-            ConfigError: it is not.
+            ConfigError: the settings, or the numbers of groups, differ.
         """
         if not self._of_stage:
             return
@@ -189,7 +193,7 @@ class _Optimized:
                     )
 
     def groups_of(self, names: Sequence[str]) -> list[list[str]]:
-        """Names of a new stage, in the groups that they were in."""
+        """Names of a new stage's parameters, in their old groups."""
         count = len(next(iter(self._of_stage.values()), []))
         groups: list[list[str]] = [[] for _ in range(count)]
         for name in names:
@@ -198,10 +202,10 @@ class _Optimized:
         return groups
 
     def state_of(self, stage: int, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-        """As `torch.optim.Optimizer.state_dict` has it.
+        """A state in the form of `torch.optim.Optimizer.state_dict`.
 
         Raises:
-            ConfigError: parameters of a group had other settings.
+            ConfigError: parameters of a group had different settings.
         """
         state: dict[int, Any] = {}
         made: list[dict[str, Any]] = []
@@ -219,7 +223,7 @@ class _Optimized:
         self, stage: int, number: int, names: Sequence[str]
     ) -> dict[str, Any]:
         known = [name for name in names if name in self._settings]
-        if not known:  # an empty group, or one of parameters that were frozen
+        if not known:  # an empty group, or a group of frozen parameters
             all_groups = next(iter(self._of_stage.values()))
             return all_groups[min(number, len(all_groups) - 1)]
         first = self._settings[known[0]]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether another plan pays, by what stages and links take now.
+"""Decision whether another plan is worth a restart, from measured times.
 
-Pure. Acting on it is up to the caller, who starts ranks with other stages: `save`,
-`recut` the checkpoint, make the pipeline of the new plan, `restore`.
+Pure. The caller acts on it, and starts ranks with other stages: `save`, `recut` the
+checkpoint, make the pipeline of the new plan, `restore`.
 """
 
 import math
@@ -18,19 +18,23 @@ from aikido_torch.pipeline._partition import CostModel, partition
 
 __all__ = ["Moving", "Replan", "live_profile", "replan"]
 
-# A link whose messages take less of a period says nothing of its bandwidth.
+# A link that is busy for a smaller share of a period gives no estimate of its
+# bandwidth.
 _TELLING = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moving:
-    """What it costs to go on with another plan.
+    """Cost of a change to another plan.
 
     Args:
-        bytes_per_s: to and from where checkpoints are, of one rank.
-        restart_s: until all ranks have ended and the new ones are there.
+        bytes_per_s: bytes per second at which one rank writes or reads checkpoints.
+        restart_s: seconds until all ranks have ended and the new ranks are ready.
         state: bytes of a checkpoint for each byte of weights: 1 for SGD, 2 with
             momentum, 3 for Adam.
+
+    Raises:
+        ConfigError: a value is out of its range.
     """
 
     bytes_per_s: float
@@ -48,7 +52,9 @@ class Moving:
             )
 
     def seconds(self, before: _C.Plan, after: _C.Plan) -> float:
-        """The largest stage is written, and the largest is read."""
+        """Seconds to write the largest old stage and read the largest new stage, and
+        restart.
+        """
         largest = [
             max(stage.parameter_bytes for stage in plan.stages)
             for plan in (before, after)
@@ -58,14 +64,15 @@ class Moving:
 
 @dataclass(frozen=True)
 class Replan:
-    """The answer; seconds are those from one micro-batch to the next."""
+    """Result of `replan`; seconds are times from one micro-batch to the next."""
 
-    plan: _C.Plan  # the best for what was measured; the one in use if that is it
+    plan: _C.Plan  # the best plan for the measured times, which may be the plan in use
     pays: bool
     now_s: float
     then_s: float
     moving_s: float
-    break_even: int | None  # micro-batches after which it has paid; None: never
+    # Number of micro-batches after which the change has paid off; None: never.
+    break_even: int | None
     reason: str
 
 
@@ -82,23 +89,26 @@ def replan(
     cost_model: CostModel = "paper",
     memory_bytes: float | None = None,
 ) -> Replan:
-    """Compares the plan in use with the best one for what was measured.
+    """Compares the plan in use with the best plan for the measured times.
 
-    A stage that takes longer than in the profile is taken for one whose layers do, on
-    any machine; unless it is that machine, which the new plan can go `without`.
+    If a stage takes longer than in the profile, its layers are assumed to be slower on
+    any machine. For a slow machine instead of slow layers, use `without`.
 
     Args:
-        profile: that the plan was made of, for one level of machines.
-        times: what ranks measured with that plan.
-        machines: that there are for the new one.
-        bandwidth: bytes a second of a healthy link. The slowest that was measured
-            counts for all.
-        micro_batches_left: until the end of the training.
-        without: ranks of the plan in use whose machines, and their links, are slow and
-            will not be there. Not to be counted in `machines`.
+        profile: the profile that the plan was made from, with one level of machines.
+        plan: the plan in use.
+        times: times that ranks measured with that plan.
+        machines: number of machines for the new plan.
+        bandwidth: bytes per second of a healthy link. The slowest measured link counts
+            for all links.
+        micro_batches_left: number of micro-batches until the end of the training.
+        moving: cost of a change.
+        without: ranks of the plan in use whose machines and links are slow and will not
+            be used. They must not be counted in `machines`.
+        cost_model, memory_bytes: arguments of `partition`.
 
     Raises:
-        ConfigError: times or profile are not of that plan; or as `partition`.
+        ConfigError: times or profile do not belong to that plan; or as `partition`.
     """
     if len(times.forward) != len(plan.stages):
         raise ConfigError(
@@ -146,9 +156,11 @@ def live_profile(
     times: LiveTimes,
     without: Collection[int] = (),
 ) -> _C.Profile:
-    """The profile with layers as much slower or faster as their stages are now.
+    """The profile with the times of layers scaled by the measured times of their
+    stages.
 
-    But for stages that only ranks of `without` have: these are slow themselves.
+    Stages whose ranks are all in `without` are not scaled, because their machines are
+    slow.
     """
     others = _stages_of(plan, without)
     layers = {layer.id: layer for layer in profile.layers}
@@ -188,7 +200,7 @@ def live_profile(
 
 
 def _period_now(plan: _C.Plan, times: LiveTimes) -> float:
-    """Of the plan in use: its slowest stage or link, as they were measured."""
+    """Seconds between micro-batches in the plan in use: its slowest stage or link."""
     slowest, rank = 0.0, 0
     for stage, forward, backward in zip(
         plan.stages, times.forward, times.backward, strict=True
@@ -203,7 +215,7 @@ def _period_now(plan: _C.Plan, times: LiveTimes) -> float:
 def _rates(
     plan: _C.Plan, times: LiveTimes, period_s: float, without: Collection[int]
 ) -> list[float]:
-    """Bytes a second of links that were slow enough to tell."""
+    """Bytes per second of the links that are busy enough for an estimate."""
     others = _stages_of(plan, without)
     return [
         plan.stages[link + 1].input_bytes / seconds
@@ -215,7 +227,7 @@ def _rates(
 
 
 def _stages_of(plan: _C.Plan, ranks: Collection[int]) -> set[int]:
-    """Those that no other rank has."""
+    """Stages whose ranks are all among `ranks`."""
     found, first = set(), 0
     for number, stage in enumerate(plan.stages):
         if {*range(first, first + stage.machines)} <= {*ranks}:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Trains with a model that is cut into stages, by a schedule."""
+"""Training of a model that is cut into stages, by a schedule."""
 
 import os
 import uuid
@@ -48,7 +48,7 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline:
-    """One rank's part of a pipeline; every rank of the group makes one.
+    """One rank's part of a pipeline. Every rank of the group constructs one.
 
     ```python
     schedule = pipeline.schedule("1f1b", stages=3, micro_batches=8)
@@ -62,39 +62,41 @@ class Pipeline:
         loss = pipe.train_step(inputs, targets)  # on the ranks of the last stage
     ```
 
-    The first stage takes a batch's inputs, every other one what the stage before
-    returns: a tensor or a tuple of tensors, of the same shapes in each micro-batch but
-    for dimension 0. Replicas of a stage begin with the weights and buffers of the first
-    of them, and add up their gradients; buffers such as running means are each rank's
-    own. Whoever changes gradients does so in the loss or in the optimizer: hooks on
-    parameters see none, since a forward computes with others that share their memory.
+    The first stage takes the inputs of a batch. Each other stage takes the result of
+    the stage before: a tensor or a tuple of tensors, with equal shapes in each
+    micro-batch except for dimension 0. Replicas of a stage begin with the weights and
+    buffers of the first replica, and add up their gradients. Buffers such as running
+    means belong to each rank. Change gradients in the loss or in the optimizer: hooks
+    on parameters do not run, because a forward computes with other parameters that
+    share the memory.
 
-    A rank that fails or dies ends the pipeline on all ranks within a moment, with an
-    error that names it. Then nothing is left but to start again and `restore`.
+    If a rank fails or dies, the pipeline ends on all ranks within about a second, with
+    an error that names the rank. Then the only way on is a new start and `restore`.
 
     Args:
         stages: a module for each stage, or a function that makes it and is called on
             the ranks that have the stage. Stages share no parameters.
-        schedule: what each rank does, in which order, with which weights.
+        schedule: the work of each rank, its order, and the versions of weights.
         optimizer: makes the optimizer of a stage, given its parameters. See
             `optimizers` for schedulers of the learning rate.
-        loss_fn: of what the last stage returns and the targets: the mean over rows, or
-            a pair of a sum and the count that it is divided by, as for a mean over
-            tokens. Counts are added up over micro-batches and replicas.
-        group: its ranks are those of the schedule; None is the default group.
-        adapt: whether warm-ups, and turns of replicas, follow what stages and links
-            take, and how far; None keeps the schedule as it is. See `adaptations`.
-        policy: who is waited for when replicas add up gradients; None is everybody.
-            One that skips has masks="bucket", and stages with replicas have parameters
-            of float32 or of float64 alone.
-        plan: what `partition` made, with the stages of the schedule. Verdicts of
-            `aikido_torch.trace` then compare stages with its times, so that a stage
-            that was planned to take longer is no culprit; None compares them with each
+        loss_fn: function of the last stage's result and the targets. It returns the
+            mean over rows, or a pair of a sum and the count by which it must be
+            divided, as for a mean over tokens. Counts are added up over micro-batches
+            and replicas.
+        group: group with the ranks of the schedule; None is the default group.
+        adapt: limits within which warm-ups, and turns of replicas, follow measured
+            times; None keeps the schedule as it is. See `adaptations`.
+        policy: policy for late ranks when replicas add up gradients; None waits for
+            all. A policy that skips needs masks="bucket", and stages with replicas
+            whose parameters all are float32 or all are float64.
+        plan: the result of `partition`, with the stages of the schedule. Then verdicts
+            of `aikido_torch.trace` compare stages with its times, so that a stage that
+            was planned to take longer is not blamed. None compares stages with each
             other.
 
     Raises:
-        ConfigError: the schedule is not valid, fits neither stages nor group, or is
-            not the same on all ranks.
+        ConfigError: the schedule is invalid, or does not fit stages or group, or
+            differs between ranks.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Pipeline:
         check_loss_function(loss_fn)
         self.schedule = schedule
         self.adaptations: list[Change] = []
-        self.times: LiveTimes | None = None  # the last that `adapt` has measured
+        self.times: LiveTimes | None = None  # the last times that `adapt` has measured
         self._adapt = adapt
         self._adapter = Adapter(schedule, adapt) if adapt else None
         self._num_runs = 0
@@ -163,12 +165,14 @@ class Pipeline:
 
     @property
     def modules(self) -> dict[int, nn.Module]:
-        """The stages that this rank has, by number."""
+        """The stages of this rank, by number."""
         return {s: run.module for s, run in self._runs.items()}
 
     @property
     def optimizers(self) -> dict[int, torch.optim.Optimizer]:
-        """Theirs, where they have parameters that need gradients."""
+        """Optimizers of this rank's stages that have parameters with gradients, by
+        number.
+        """
         return {
             s: run.optimizer
             for s, run in self._runs.items()
@@ -177,31 +181,32 @@ class Pipeline:
 
     @property
     def losses(self) -> dict[int, torch.Tensor]:
-        """By micro-batch, of the schedule that was carried out last.
+        """Losses of the last run of the schedule, by micro-batch.
 
-        On ranks of the last stage, of the micro-batches that they did.
+        Only on ranks of the last stage, for the micro-batches that they computed.
         """
         last = self._runs.get(len(self.schedule.stages) - 1)
         return dict(last.losses) if last is not None else {}
 
     def train_step(self, inputs: Any = None, targets: Any = None) -> float | None:
-        """Cuts a batch into micro-batches and carries the schedule out with them.
+        """Cuts a batch into micro-batches and runs the schedule with them.
 
         Args:
-            inputs: a tensor, or a tuple of those that the first stage takes, with rows
-                along dimension 0; needed on its ranks, on others not looked at.
-            targets: the same, for the loss; needed on ranks of the last stage. Any
-                number of rows will do: micro-batches then differ by one, or have none.
+            inputs: a tensor or a tuple of tensors for the first stage, with rows along
+                dimension 0. Needed on the ranks of the first stage, ignored on others.
+            targets: the targets of the loss, in the same form. Needed on the ranks of
+                the last stage. Any number of rows is allowed: the sizes of
+                micro-batches then differ by one, or are 0.
 
         Returns:
-            The loss, the mean over all rows or over what `loss_fn` counts, on ranks of
-            the last stage; else None.
+            On ranks of the last stage the loss: the mean over all rows, or over the
+            counts of `loss_fn`. Otherwise None.
 
         Raises:
-            ConfigError: the batch is none, `loss_fn` is neither a mean over rows nor
-                gives a count, a stage returns other shapes than before, other
-                parameters need gradients than when the pipeline was made, or
-                torch.inference_mode is on.
+            ConfigError: the batch is missing; `loss_fn` is neither a mean over rows nor
+                returns a count; a stage returns other shapes than before; other
+                parameters need gradients than at construction; or torch.inference_mode
+                is on.
             PeerLostError, AbortedError: another rank died or failed; the text names it.
         """
         last = len(self.schedule.stages) - 1
@@ -231,26 +236,27 @@ class Pipeline:
     def train(self, loader: Iterable[Any] | None = None, *, steps: int) -> list[float]:
         """Trains on batches of a loader.
 
-        With a schedule that flushes each batch is a `train_step`. With others it is a
-        micro-batch, and the schedule is carried out as often as needed; the pipeline
-        runs empty between. What the last time has too many has no rows.
+        With a schedule that flushes, each batch is a `train_step`. With other
+        schedules, each batch is a micro-batch, and the schedule runs as often as
+        needed; the pipeline drains between two runs. If the last run has more
+        micro-batches than remain, the rest have no rows.
 
         Args:
-            loader: gives pairs of inputs and targets; the same, in the same order, on
-                all ranks that need one: those of the first and of the last stage. Two
-                that shuffle do so alike by a generator of their own:
-                `DataLoader(..., generator=torch.Generator().manual_seed(7))`; torch's
-                own one is another on each rank as soon as a stage has drawn from it. It
-                is begun again at its end. Ranks of the first stage need no targets:
-                None will do there.
-            steps: how many batches; the same on all ranks.
+            loader: yields pairs of inputs and targets, the same in the same order on
+                all ranks of the first and the last stage. If it shuffles, give it a
+                generator of its own with the same seed on all ranks: `DataLoader(...,
+                generator=torch.Generator().manual_seed(7))`. torch's default generator
+                differs between ranks as soon as a stage has used it. The loader is
+                restarted at its end. Ranks of the first stage need no targets: None is
+                allowed in their place.
+            steps: number of batches, equal on all ranks.
 
         Returns:
             The loss of each update, on ranks of the last stage.
 
         Raises:
-            ConfigError: as `train_step`; or ranks got other targets for the same
-                batches, which is looked at after 1, 2, 4, ... runs and the last.
+            ConfigError: as `train_step`; or ranks got different targets for the same
+                batches, which is checked after 1, 2, 4, ... runs and after the last.
             PeerLostError, AbortedError: as `train_step`.
         """
         steps = whole("steps", steps, least=0)
@@ -294,9 +300,9 @@ class Pipeline:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the stages of this rank, as they are after `steps` batches.
 
-        The first replica of a stage writes it, in a file of its own, and waits for
-        nobody: the checkpoint is complete when all have. All ranks call it after the
-        same step.
+        The first replica of a stage writes it to a file of its own, and waits for no
+        other rank. The checkpoint is complete when all files exist. All ranks call it
+        after the same step.
 
         Raises:
             OSError: a file cannot be written.
@@ -307,20 +313,21 @@ class Pipeline:
                 save_stage(self._place(folder, s), self.steps, run, self._life)
 
     def restore(self, folder: str | os.PathLike[str]) -> int | None:
-        """Goes back to the newest step that all stages have. All ranks call it.
+        """Returns to the newest step that all stages have saved. All ranks call it
+        together.
 
         Stages may have other numbers of replicas than when they were saved. A file that
-        cannot be read counts as not there, with a warning. So does a step whose files
-        were not written by the same pipeline since the same restore.
+        cannot be read counts as missing, with a warning. A step counts only if one
+        pipeline wrote all its files since one restore.
 
         Returns:
-            How many batches had been trained on, which is `steps` from now on; None
-            when there is no complete checkpoint.
+            The number of batches that had been trained on, which is the value of
+            `steps` from now on; None if there is no complete checkpoint.
 
         Raises:
-            ConfigError: what is there is of another plan; the sentence names the stage.
-            AbortedError: another rank, which is named, could not load its part. Some
-                have loaded theirs then, so the pipeline has ended.
+            ConfigError: the files belong to another plan; the text names the stage.
+            AbortedError: another rank, which is named, could not load its part. Other
+                ranks may have loaded theirs, so the pipeline has ended.
         """
         self._check_alive()
         places = {s: self._place(folder, s) for s in self._runs}
@@ -355,7 +362,7 @@ class Pipeline:
         self.close()
 
     def _begin_life(self) -> None:
-        """Files of different lives are not put together."""
+        """Starts a new life: only files of one life form a checkpoint."""
         self._life = self._ranks.together(lambda: uuid.uuid4().hex)[0]
 
     def _place(self, folder: str | os.PathLike[str], stage: int) -> Place:
@@ -366,9 +373,9 @@ class Pipeline:
         return last.update_losses if last is not None else []
 
     def _compare(self, order: Order, runs: int, *, is_last: bool) -> None:
-        """Whether the loaders of this `train` went alike, after so many runs.
+        """Checks that the loaders of this `train` yielded equal targets.
 
-        Seldom, since all ranks wait for each other: after 1, 2, 4 and so on.
+        Rarely done, because all ranks wait for each other: after 1, 2, 4, ... runs.
         """
         stages = self.schedule.stages
         holders = {*stages[0], *stages[-1]}
@@ -416,7 +423,9 @@ class Pipeline:
                 self._look(self._executor.observer)
 
     def _look(self, observer: Observer) -> None:
-        """All ranks see the same, and so come to the same schedule."""
+        """Measures and adapts; all ranks see the same reports, so they choose
+        equally.
+        """
         assert self._adapter is not None
         reports = self._ranks.gather(observer.report())
         times = live_times(reports, self.schedule.stages)
@@ -436,7 +445,7 @@ class Pipeline:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """What fails in there ends the pipeline on all ranks."""
+        """Context whose errors end the pipeline on all ranks."""
         self._check_alive()
         try:
             yield
@@ -455,7 +464,9 @@ class Pipeline:
             raise failure.error()
 
     def _fail(self, error: BaseException) -> NoReturn:
-        """Says to all what happened here, or here what happened elsewhere."""
+        """Reports this rank's error to all ranks, or raises the error of another
+        rank.
+        """
         me = self._ranks.name_of(self.rank)
         if self._watch is not None:
             failure = self._watch.fail(error, me)
@@ -463,13 +474,13 @@ class Pipeline:
             failure = Failure(f"{me} has failed: {error}", self.rank, is_lost=False)
         self._failure = failure
         is_mine = failure.rank == self.rank and not failure.is_lost
-        if is_mine or isinstance(error, ConfigError):  # what this rank did itself
+        if is_mine or isinstance(error, ConfigError):  # this rank's own error
             raise error
         raise failure.error() from error
 
 
 def _planned(plan: _C.Plan | None, num_stages: int) -> list[float]:
-    """Seconds of each stage on one machine; empty without a plan."""
+    """Planned seconds of each stage on one machine; empty without a plan."""
     if plan is None:
         return []
     if not isinstance(plan, _C.Plan):
@@ -521,7 +532,7 @@ def _check(stages: Sequence[Any], schedule: Schedule) -> None:
 def _check_policy(
     policy: Policy | None, runs: Mapping[int, StageRun], schedule: Schedule
 ) -> None:
-    """That a sum has the gradients and the weights of the same replicas."""
+    """Checks that each sum has gradients and weights of the same replicas."""
     if not isinstance(policy, SkipStraggler):
         return
     for s, run in runs.items():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What each rank of a pipeline does, in order; csrc/pipeline has the method."""
+"""Schedules of pipelines; csrc/pipeline has the method."""
 
 import math
 import os
@@ -31,7 +31,7 @@ Weights = Literal["flush", "stash", "vertical_sync", "2bw"]
 
 
 class Schedule:
-    """What each rank of a pipeline does, in order.
+    """The instructions of each rank of a pipeline, in order.
 
     Made by `schedule`, or read from text by `Schedule.parse`.
     """
@@ -46,44 +46,47 @@ class Schedule:
     def parse(cls, text: str) -> "Schedule":
         """Reads the text form, `text()`.
 
+        The schedule need not be valid; see `validate`.
+
         Raises:
-            ConfigError: it is no such text; the sentence names line and word. What is
-                read need not be valid: `validate`.
+            ConfigError: the text has another form; the error names line and word.
         """
         return cls(_C.Schedule.parse(string("text", text, example="that of `text()`")))
 
     @property
     def name(self) -> str:
-        """As it was asked for, or as the text has it."""
+        """Name of the schedule, as passed to `schedule` or as in the text."""
         return self._native.name
 
     @property
     def micro_batches(self) -> int:
-        """How many go through."""
+        """Number of micro-batches of a run."""
         return self._native.num_micro_batches
 
     @property
     def weights(self) -> str:
-        """Which version a micro-batch takes: flush, stash, vertical_sync or 2bw."""
+        """Version of the weights of a micro-batch: flush, stash, vertical_sync or
+        2bw.
+        """
         return self._native.weights
 
     @property
     def stages(self) -> list[list[int]]:
-        """The ranks that have each stage: its replicas."""
+        """For each stage the ranks that have it, which are its replicas."""
         return self._native.stages
 
     @property
     def ranks(self) -> list[list[_C.Instruction]]:
-        """What each rank does, in order."""
+        """The instructions of each rank, in order."""
         return self._native.ranks
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `schedule` was called with; empty for one that was read from text."""
+        """The arguments of `schedule`; empty for a schedule that was read from text."""
         return dict(self._options)
 
     def remade(self, **changes: Any) -> "Schedule":
-        """The same with some other options of `schedule`.
+        """The same schedule with other values of some arguments of `schedule`.
 
         Raises:
             ConfigError: it was read from text; or as `schedule`.
@@ -100,7 +103,9 @@ class Schedule:
         return self._native.text()
 
     def __eq__(self, other: object) -> bool:
-        """Whether all ranks do the same, however the schedule was made."""
+        """True if all ranks have the same instructions, however the schedules were
+        made.
+        """
         if not isinstance(other, Schedule):
             return NotImplemented
         return self._native == other._native
@@ -115,18 +120,18 @@ class Schedule:
         )
 
     def validate(self, *, max_activations: int | None = None) -> _C.Validation:
-        """Checks that it can be carried out and computes what its weights promise.
+        """Checks that the schedule can be executed and uses the promised weights.
 
         Args:
-            max_activations: of how many micro-batches any rank may hold activations;
-                None is no limit.
+            max_activations: limit of micro-batches whose activations a rank keeps; None
+                is no limit.
 
         Returns:
-            What each rank holds at most, and how old the weights of updates are.
+            The most micro-batches that each rank keeps, and the staleness of updates.
 
         Raises:
-            ConfigError: it is not valid; the sentence names rank, instruction and
-                reason, and `rank` of the error is that rank.
+            ConfigError: it is invalid; the text names rank, instruction and reason, and
+                `rank` of the error is that rank.
         """
         if max_activations is not None:
             max_activations = whole("max_activations", max_activations, least=1)
@@ -145,22 +150,24 @@ class Schedule:
         links: float | Sequence[float] = 0.0,
         slowdown: Mapping[int, float] | Sequence[float] = (),
     ) -> _C.Simulation:
-        """How long it takes. Times are in any unit; one number is that of all stages.
+        """Simulates the schedule. Times are in any unit; one number is that of all
+        stages.
 
         Args:
-            forward: of one micro-batch on one rank.
+            forward: time of one micro-batch on one rank.
             backward: None is twice the forward.
             input_gradient: the first half of a backward; None is half of it.
-            weight_gradient: the second half; None is what the first leaves.
+            weight_gradient: the second half; None is the remainder of the backward.
             recompute: None is the forward.
-            reduce: from the last replica's gradients to their sum.
-            step: of the optimizer.
-            links: a transfer between a stage and the next, each way.
-            slowdown: factors on what ranks compute: of each rank, or of some by rank.
+            reduce: time from the last replica's gradients to their sum.
+            step: time of an optimizer step.
+            links: time of a transfer between a stage and the next, per direction.
+            slowdown: factors on the computation of ranks: of each rank, or of some by
+                rank.
 
         Raises:
-            ConfigError: the schedule is not valid, a time is negative, or there are not
-                as many as stages, links or ranks.
+            ConfigError: the schedule is invalid, a time is negative, or the number of
+                values is not that of stages, links or ranks.
         """
         stages = len(self.stages)
         forwards = _each(forward, stages, "forward")
@@ -218,13 +225,14 @@ class Schedule:
         slot: float | None = None,
         max_slots: int = 1000,
     ) -> str:
-        """Ranks as rows and slots of time as columns, with what is computed there.
+        """Text with ranks as rows, time slots as columns, and the computation in each
+        cell.
 
         Args:
-            simulation: of `simulate`; None takes a forward for one and a backward for
-                two units of time.
-            slot: time of a column; None is the shortest time that anything takes.
-            max_slots: what comes later is cut off.
+            simulation: a result of `simulate`; None assumes one time unit for a forward
+                and two for a backward.
+            slot: time of a column; None is the shortest time of any computation.
+            max_slots: later slots are cut off.
         """
         max_slots = whole("max_slots", max_slots, least=1)
         if slot is not None and not number("slot", slot) > 0:
@@ -242,7 +250,7 @@ class Schedule:
         console: Console | None = None,
         max_slots: int = 1000,
     ) -> None:
-        """Prints the grid, and what each rank holds and how long it is idle."""
+        """Prints the grid, and the activations and idle time of each rank."""
         simulation = simulation or self.simulate()
         show_schedule(
             self._native,
@@ -257,11 +265,12 @@ class Schedule:
         path: str | os.PathLike[str],
         simulation: _C.Simulation | None = None,
     ) -> None:
-        """Draws it over time into a file: .png, .svg or .pdf. Needs matplotlib.
+        """Draws the schedule over time into a file: .png, .svg or .pdf. Needs
+        matplotlib.
 
         Raises:
             UnsupportedError: matplotlib is not installed.
-            ConfigError: the file's ending is none that it draws.
+            ConfigError: the file type is not supported.
         """
         plot_schedule(self._native, simulation or self.simulate(), path)
 
@@ -282,31 +291,38 @@ def schedule(
 ) -> Schedule:
     """Makes a schedule by its name.
 
+    Sources: gpipe (Huang et al. 2019), 1f1b and 1f1b_async (PipeDream, Narayanan et al.
+    2019), interleaved_1f1b (Narayanan et al. 2021), zero_bubble (ZB-H1, Qi et al.
+    2023).
+
     Args:
-        name: "gpipe", "1f1b" and "zero_bubble" (ZB-H1) flush: one step at the end;
-            "1f1b_async" goes on while gradients are applied (PipeDream);
-            "interleaved_1f1b" has several stages on each rank, "zero_bubble" may.
-        stages: how many, or a plan of `partition`, whose machines are replicas. Where
-            it has several levels, ranks go group by group, and not stage by stage.
-        micro_batches: how many go through.
-        replicas: ranks of each stage, which take micro-batches in turns; None is one
-            each. They need not divide each other. For gpipe, 1f1b and 1f1b_async.
-        stages_per_rank: of interleaved_1f1b and zero_bubble: stage s is on rank
-            s mod (stages / stages_per_rank).
-        weights: of 1f1b_async: "stash", "vertical_sync" or "2bw"; None is "stash".
-        micro_batches_per_step: of 1f1b_async: what an update takes. None is with
-            stash one of each replica, with vertical_sync as few as all replicas share
-            alike, with 2bw the fewest that divide micro_batches and are not below what
-            is under way.
-        turns: of gpipe and 1f1b, by stage: which replica takes a micro-batch, again
-            and again: [[0, 0, 1], [0]] gives replica 1 of stage 0 a third. None is
-            each once.
-        warmups: of 1f1b and 1f1b_async, by stage: forwards before the first backward;
-            None is as few as let even and uneven replicas run at full pace.
-        recompute: activations are not kept but computed again before the backward.
-        overlap_sums: of 1f1b_async with stash: a replica goes on with its next
-            micro-batch while gradients are added up, so that its weights are an update
-            older. That is what cost model "paper" counts on.
+        name: "gpipe", "1f1b", "zero_bubble" and "interleaved_1f1b" flush: one step at
+            the end. "1f1b_async" continues while gradients are applied.
+            "interleaved_1f1b" has several stages on each rank, "zero_bubble" may have.
+        stages: number of stages, or a plan of `partition` with machines as replicas.
+            If the plan has several levels, ranks are numbered group by group, not stage
+            by stage.
+        micro_batches: number of micro-batches of a run.
+        replicas: number of ranks of each stage, which take micro-batches in turns; None
+            is one each. They need not divide each other. For gpipe, 1f1b and
+            1f1b_async.
+        stages_per_rank: for interleaved_1f1b and zero_bubble: stage s is on rank s mod
+            (stages / stages_per_rank).
+        weights: for 1f1b_async: "stash", "vertical_sync" or "2bw"; None is "stash".
+        micro_batches_per_step: for 1f1b_async: micro-batches of one update. None: with
+            stash one per replica; with vertical_sync the fewest that all replicas share
+            equally; with 2bw the fewest that divide micro_batches and are not fewer
+            than those in progress.
+        turns: for gpipe and 1f1b, by stage: a repeated sequence of replicas that take
+            the micro-batches: [[0, 0, 1], [0]] gives replica 1 of stage 0 a third. None
+            is each replica once.
+        warmups: for 1f1b and 1f1b_async, by stage: forwards before the first backward;
+            None is the fewest with which replicas run at full pace.
+        recompute: True computes activations again before the backward instead of
+            keeping them.
+        overlap_sums: for 1f1b_async with stash: a replica goes on with its next
+            micro-batch while gradients are added up, so its weights are one update
+            older. Cost model "paper" assumes that.
 
     Raises:
         ConfigError: a value is out of its range or does not fit the others.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A plan as a table, and as a picture of its stages; and layers as a table."""
+"""Tables and pictures of a plan, and a table of layers."""
 
 import re
 
@@ -15,15 +15,15 @@ from aikido_torch.pipeline._profiler import Measurement
 
 __all__ = ["show", "show_layers"]
 
-_BAR = 40  # characters of the slowest stage
-_MOST_MACHINES = 8  # boxes drawn for one stage
+_BAR = 40  # characters of the bar of the slowest stage
+_MOST_MACHINES = 8  # most boxes that are drawn for one stage
 
 
 def show(plan: _C.Plan, *, console: Console | None = None) -> None:
-    """Prints what each stage has and costs, and draws how evenly they are filled.
+    """Prints the content and cost of each stage, and a picture of their load.
 
     Args:
-        plan: of `partition`.
+        plan: a result of `partition`.
         console: where to print; None is standard output.
     """
     console = console or Console()
@@ -44,10 +44,10 @@ def show(plan: _C.Plan, *, console: Console | None = None) -> None:
 
 
 def show_layers(measured: Measurement, *, console: Console | None = None) -> None:
-    """Prints what each layer takes and has, and the whole model beside them.
+    """Prints times and sizes of each layer, and the times of the whole model.
 
     Args:
-        measured: of `measure_model`.
+        measured: a result of `measure_model`.
         console: where to print; None is standard output.
     """
     console = console or Console()
@@ -83,7 +83,7 @@ def show_layers(measured: Measurement, *, console: Console | None = None) -> Non
 
 
 def _table(plan: _C.Plan) -> Table:
-    """So narrow that a terminal of 80 columns cuts no figure off."""
+    """Table of stages that fits into a terminal of 80 columns."""
     table = Table(
         title=f"Plan {plan.text}; times in ms", box=box.SIMPLE_HEAD, padding=0
     )
@@ -118,7 +118,7 @@ def _table(plan: _C.Plan) -> Table:
 
 
 def _without_arguments(description: str) -> str:
-    """What is in brackets is in the file."""
+    """The description without the text in brackets, which the profile file has."""
     while (shorter := re.sub(r"\([^()]*\)", "", description)) != description:
         description = shorter
     return description
@@ -131,7 +131,9 @@ def _layers(ids: list[str]) -> str:
 
 
 def _picture(plan: _C.Plan) -> Text:
-    """Boxes, a bar and the layers of each stage, and what it gets from the last."""
+    """Boxes, a bar and the layers of each stage, and the transfer from the stage
+    before.
+    """
     boxes = [_boxes(stage.machines) for stage in plan.stages]
     width = max(map(len, boxes))
     label = len(str(len(plan.stages) - 1))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A schedule as a grid of ranks and time, and what each rank holds."""
+"""Output of a schedule as a grid of ranks and time, with figures of each rank."""
 
 from rich.console import Console
 from rich.table import Table
@@ -29,7 +29,7 @@ def show_schedule(
     grid: str,
     console: Console,
 ) -> None:
-    """Prints the grid, a row of figures for each rank, and the time of it all."""
+    """Prints the grid, a row of figures for each rank, and the total time."""
     picture = Text(grid.rstrip("\n"))
     for letter, colour in _COLOURS.items():
         picture.highlight_regex(rf"\b{letter}[\d.]*\b", colour)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a rank computes for one stage: forwards, backwards, updates. No messages.
+"""Computation of a rank for one stage: forwards, backwards, updates. No messages.
 
 Note [weights of micro-batches]
-A micro-batch has a weight, its rows as a share of a full one: 1 but for remainders.
-Gradients and losses are added up times that and divided by the sum of weights of the
-update, so an update is the mean over its rows, however they were cut. One without rows
-has weight 0: nothing is computed for it, and an update of such alone changes nothing.
-Where the loss function returns a sum and a count, gradients are those of the sum, and
-the count is the divisor in place of the weight, on all stages (`_loss.py`).
+The weight of a micro-batch is its number of rows divided by that of a full one. It is 1
+except for remainders. Gradients and losses are multiplied by the weight, added up, and
+divided by the sum of weights of the update. So an update is the mean over its rows,
+however they were cut. A micro-batch without rows has weight 0: nothing is computed for
+it, and an update that has only such micro-batches changes nothing. If the loss function
+returns a sum and a count, gradients are those of the sum, and the count replaces the
+weight as divisor on all stages (`_loss.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,18 +33,21 @@ MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 @dataclass
 class _Batch:
-    """A micro-batch from its forward to its backward."""
+    """A micro-batch between its forward and its backward."""
 
     inputs: Tensors
     weight: float
     version: int
     target: Any = None
-    outputs: Tensors = ()  # or the loss alone, on the last stage
-    leaves: list[nn.Parameter] = field(default_factory=list)  # of all parameters
-    random: "_RandomState | None" = None  # of a forward that is done again
-    buffers: "list[_Buffer]" = field(default_factory=list)  # those it changed, before
-    incoming: Tensors = ()  # gradients, between both halves of a backward
-    count: float | None = None  # what its gradients are divided by, if not the weight
+    outputs: Tensors = ()  # on the last stage the loss alone
+    # The parameters with which it was computed.
+    leaves: list[nn.Parameter] = field(default_factory=list)
+    # Random state of a forward that is computed again.
+    random: "_RandomState | None" = None
+    # Buffers that the forward changed, with their values before.
+    buffers: "list[_Buffer]" = field(default_factory=list)
+    incoming: Tensors = ()  # Gradients, between the two halves of a backward
+    count: float | None = None  # divisor of its gradients, if not the weight
 
     @property
     def divisor(self) -> float:
@@ -52,9 +56,9 @@ class _Batch:
 
 @dataclass
 class Update:
-    """What a rank gives to one update of a stage."""
+    """Contribution of a rank to one update of a stage."""
 
-    gradients: list[torch.Tensor | None]  # by parameter that needs one
+    gradients: list[torch.Tensor | None]  # by parameter that needs a gradient
     weight: float = 0.0
     loss: float = 0.0
 
@@ -63,10 +67,10 @@ class StageRun:
     """One stage on one rank.
 
     Args:
-        index: its number.
-        module: takes what the stage before returns, or a micro-batch of inputs.
+        index: number of the stage.
+        module: takes the result of the stage before, or a micro-batch of inputs.
         make_optimizer: gets the parameters that need gradients.
-        loss_fn: of the last stage; None on all others.
+        loss_fn: loss function on the last stage; None on all others.
     """
 
     def __init__(
@@ -89,10 +93,11 @@ class StageRun:
         )
         self._loss_fn = loss_fn
         self._loss_check = LossCheck(loss_fn)
-        self._has_counts: bool | None = None  # whether losses come with counts
+        # True if losses have counts; None: not known yet.
+        self._has_counts: bool | None = None
         self._batches: dict[int, _Batch] = {}
         self._update = self._new_update()
-        # Sums and what they were divided by, of this rank's micro-batches.
+        # Sums of losses and their divisors, for this rank's micro-batches.
         self.losses: dict[int, torch.Tensor] = {}
         self.update_losses: list[tuple[float, float]] = []
 
@@ -100,7 +105,7 @@ class StageRun:
     def is_last(self) -> bool:
         return self._loss_fn is not None
 
-    # Computing.
+    # ---- computing ----
 
     def forward(
         self,
@@ -112,11 +117,15 @@ class StageRun:
         target: Any = None,
         is_kept: bool = True,
     ) -> Tensors:
-        """Returns what goes to the next stage, or nothing.
+        """Computes a forward; returns the tensors for the next stage, if there is one.
 
         Args:
-            inputs: those that need gradients say so.
-            is_kept: False keeps only the inputs; `recompute` comes before the backward.
+            micro_batch: number of the micro-batch.
+            version: version of the weights to use.
+            inputs: tensors; requires_grad is set if they need gradients.
+            weight: weight of the micro-batch.
+            target: targets, on the last stage.
+            is_kept: False keeps only the inputs; `recompute` must precede the backward.
         """
         batch = _Batch(inputs, weight, version, target)
         self._batches[micro_batch] = batch
@@ -135,7 +144,9 @@ class StageRun:
         return outputs
 
     def recompute(self, micro_batch: int) -> None:
-        """The forward again, with the same weights, buffers and random numbers."""
+        """Computes the forward again, with the same weights, buffers and random
+        numbers.
+        """
         batch = self._batches[micro_batch]
         if batch.weight == 0:
             return
@@ -144,18 +155,21 @@ class StageRun:
             _, batch.outputs = self._computed(micro_batch, batch)
 
     def divisor_of(self, micro_batch: int) -> float:
-        """What the gradients of a micro-batch are divided by, once added up."""
+        """Divisor of the micro-batch's gradients, applied after they are added up."""
         return self._batches[micro_batch].divisor
 
     def set_divisor(self, micro_batch: int, divisor: float) -> None:
-        """As the last stage has it; before the backward."""
+        """Sets the divisor that the last stage has reported; call it before the
+        backward.
+        """
         self._batches[micro_batch].count = divisor
 
     def backward(self, micro_batch: int, gradients: Tensors) -> Tensors:
-        """Returns what goes to the stage before.
+        """Computes a backward; returns the gradients for the stage before.
 
         Args:
-            gradients: of the outputs that need one; of the last stage none.
+            micro_batch: number of the micro-batch.
+            gradients: of the outputs that need one; empty on the last stage.
         """
         batch = self._batches.pop(micro_batch)
         into_inputs = self._needing(batch)
@@ -165,7 +179,7 @@ class StageRun:
         return self._filled(into_inputs, found)
 
     def input_gradient(self, micro_batch: int, gradients: Tensors) -> Tensors:
-        """The first half of a backward: what goes to the stage before."""
+        """First half of a backward; returns the gradients for the stage before."""
         batch = self._batches[micro_batch]
         into_inputs = self._needing(batch)
         batch.incoming = gradients
@@ -173,20 +187,22 @@ class StageRun:
         return self._filled(into_inputs, found)
 
     def weight_gradient(self, micro_batch: int) -> None:
-        """The second half."""
+        """Second half of a backward: the gradients of the parameters."""
         batch = self._batches.pop(micro_batch)
         found = self._gradients(batch, batch.incoming, self._needed_leaves(batch))
         self._add(batch, micro_batch, found)
 
-    # Updates.
+    # ---- updates ----
 
     def take_update(self) -> Update:
-        """What was added up since the last time."""
+        """Returns the gradients that were added up since the last call."""
         taken, self._update = self._update, self._new_update()
         return taken
 
     def step(self, version: int, update: Update) -> None:
-        """Makes that version out of the newest and the gradients of all replicas."""
+        """Makes version `version` from the newest version and the gradients of all
+        replicas.
+        """
         self.weights.begin_step(version)
         if self.is_last:
             self.update_losses.append((update.loss, update.weight))
@@ -194,19 +210,20 @@ class StageRun:
             return
         for parameter, gradient in zip(self.parameters, update.gradients, strict=True):
             if gradient is not None:
-                # Never in place: parameters may share one.
+                # Not in place: parameters may share one gradient tensor.
                 parameter.grad = gradient / update.weight
         self.optimizer.step()
         for parameter in self.parameters:
             parameter.grad = None
-        # Autocast around all steps would go on with what it made of the weights before.
+        # An autocast region around all steps would reuse casts of the old weights.
         torch.clear_autocast_cache()
 
     def begin(self) -> None:
-        """Before a schedule is carried out.
+        """Prepares a run of the schedule.
 
         Raises:
-            ConfigError: parameters need gradients now that did not, or the opposite.
+            ConfigError: the parameters that need gradients are not those at
+                construction.
         """
         needing = [i for i, p in enumerate(self.weights.own) if p.requires_grad]
         if needing != self._trainable:
@@ -219,12 +236,12 @@ class StageRun:
         self.update_losses.clear()
 
     def end(self) -> None:
-        """After it, whether it came to its end or not."""
+        """Cleans up after a run, successful or not."""
         self.weights.settle()
         self._batches.clear()
         self._update = self._new_update()
 
-    # Parts of them.
+    # ---- parts of them ----
 
     def _new_update(self) -> Update:
         self._is_own = [False] * len(self._trainable)
@@ -233,10 +250,10 @@ class StageRun:
     def _computed(
         self, micro_batch: int, batch: _Batch, *, is_first: bool = False
     ) -> tuple[Tensors, Tensors]:
-        """What goes to the next stage, and what backwards begin with.
+        """The outputs for the next stage, and the tensors where backwards begin.
 
         Args:
-            is_first: False for a forward that is done again.
+            is_first: False for a forward that is computed again.
         """
         batch.leaves = self.weights.use(batch.version)
         with torch.enable_grad():
@@ -279,10 +296,10 @@ class StageRun:
         return tuple(outputs)
 
     def _given(self, batch: _Batch) -> Tensors:
-        """The inputs, as a module may also change them in place.
+        """The inputs in a form that a module may change in place.
 
-        A leaf may not be changed. And what a forward that is done again begins with
-        must be what it was.
+        A leaf of autograd must not be changed. The inputs of a forward that is computed
+        again must keep their values.
         """
         if batch.random is not None:
             return tuple(x.clone() for x in batch.inputs)
@@ -307,11 +324,12 @@ class StageRun:
             return [None] * len(of)
         seeds: list[torch.Tensor | None] = list(incoming)
         if self.is_last:
-            # Nothing is added to what torch does by itself for a full micro-batch.
+            # A full micro-batch needs no scale, so its operations equal those of plain
+            # torch.
             is_whole = batch.weight == 1 or batch.count is not None
             scale = None if is_whole else roots[0].new_tensor(batch.weight)
             seeds = [scale]
-        # A backward may compute parts of the forward again: torch.utils.checkpoint.
+        # A backward may recompute parts of the forward, as torch.utils.checkpoint does.
         self.weights.use_again(batch.leaves)
         found = torch.autograd.grad(
             roots, of, seeds, retain_graph=keep_graph, allow_unused=True
@@ -341,13 +359,13 @@ class StageRun:
                 update.gradients[i] = gradient
             elif self._is_own[i]:
                 before += gradient
-            else:  # autograd may have given the same tensor to others, too
+            else:  # autograd may have returned the same tensor for other inputs too
                 update.gradients[i] = before + gradient
                 self._is_own[i] = True
 
 
 class _Alias(torch.autograd.Function):
-    """The same memory, but no leaf of autograd, nor a view of one."""
+    """The same memory, but neither a leaf of autograd nor a view of one."""
 
     @staticmethod
     def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
@@ -360,7 +378,7 @@ class _Alias(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _RandomState:
-    """Of all generators that a stage may use."""
+    """State of all random generators that a stage may use."""
 
     cpu: torch.Tensor
     device: torch.device
@@ -373,7 +391,7 @@ class _RandomState:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """For a while."""
+        """Context with this random state; restores the present state afterwards."""
         before = _RandomState.now(self.device)
         self._set()
         try:
@@ -389,7 +407,7 @@ class _RandomState:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """One of a module, such as a running mean, and what is in it now."""
+    """A buffer of a module, such as a running mean, and its present values."""
 
     owner: nn.Module
     name: str
@@ -413,7 +431,7 @@ def _buffers_of(module: nn.Module) -> list[_Buffer]:
 
 @contextmanager
 def _same_buffers(module: nn.Module, before: list[_Buffer]) -> Iterator[None]:
-    """As before a forward; what is written to them meanwhile is forgotten."""
+    """Context with the earlier buffers; changes made inside it are discarded."""
     now = _buffers_of(module)
     for buffer in (*now, *before):
         buffer.owner._buffers[buffer.name] = buffer.content

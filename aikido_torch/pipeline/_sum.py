@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The sum of the replicas' parts of one update."""
+"""The sum of the replicas' contributions to one update."""
 
 from collections.abc import Callable
 
@@ -14,22 +14,24 @@ __all__ = ["Sum", "num_tensors"]
 
 
 def num_tensors(parameters: list[nn.Parameter]) -> int:
-    """How many sums an update is."""
+    """Number of tensors that the sum of an update consists of."""
     return len(_by_dtype(parameters))
 
 
 class Sum:
-    """Begins at once; `update` once all of `pending` have ended.
+    """A sum that begins at construction; call `update` when all of `pending` have
+    ended.
 
-    One tensor for each dtype of the parameters. A parameter that no micro-batch here
-    used counts as zeros; one that no replica used has no gradient, as in one process:
-    an optimizer leaves it alone. Weight and loss of the update, and which parameters
-    were used, go with the first tensor, or, if that has too few digits for a sum of
-    numbers of rows, in one of their own.
+    There is one tensor for each dtype of the parameters. A parameter that no
+    micro-batch of this rank used counts as zeros. A parameter that no replica used has
+    no gradient, as in one process, so the optimizer does not change it. The first
+    tensor also has weight and loss of the update, and which parameters were used. If
+    its dtype is too imprecise for a sum of row counts, these are in a tensor of their
+    own.
 
     Args:
-        mine: this rank's part.
-        parameters: those that its gradients are of.
+        mine: this rank's contribution.
+        parameters: the parameters of its gradients.
         reduce: adds up a tensor over all replicas, in place.
     """
 
@@ -56,7 +58,7 @@ class Sum:
         self.pending = [reduce(tensor) for tensor in self._tensors]
 
     def update(self) -> Update:
-        """Of all replicas."""
+        """The update from all replicas."""
         total = Update([None] * len(self._parameters))
         used: list[float] = []
         for at, (numbers, tensor) in enumerate(
@@ -75,7 +77,7 @@ class Sum:
 
 
 def _by_dtype(parameters: list[nn.Parameter]) -> dict[torch.dtype, list[int]]:
-    """Their numbers; the first has weight and loss, too."""
+    """Indices of the parameters by dtype; the first entry also has weight and loss."""
     numbers: dict[torch.dtype, list[int]] = {}
     for i, parameter in enumerate(parameters):
         numbers.setdefault(parameter.dtype, []).append(i)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Tells the recorder of a trace what a rank does of a schedule.
+"""Trace records of the instructions that a rank executes.
 
 Each section has the name "KIND stage S micro-batch M", such as "forward stage 1
-micro-batch 3"; `trace` reads it back. "pipeline run" is one run of the schedule, and
-one step of the trace. "planned stage S: N ns" is what the plan says that a stage takes.
+micro-batch 3"; `trace` parses it. "pipeline run" is one run of the schedule, and one
+step of the trace. "planned stage S: N ns" is the planned time of a stage.
 """
 
 import time
@@ -19,11 +19,11 @@ _RUN = "pipeline run"
 
 
 class Teller:
-    """Of one rank. For the thread that trains; costs next to nothing while disarmed.
+    """Recorder of one rank. For the training thread only; nearly free while disarmed.
 
     Args:
-        recorder: of the process; None tells nobody.
-        planned_s: seconds that the plan has for the stages of this rank, by stage.
+        recorder: the recorder of the process; None records nothing.
+        planned_s: planned seconds of the stages of this rank, by stage.
     """
 
     def __init__(
@@ -36,12 +36,14 @@ class Teller:
         self._names: dict[str, int] = {}
 
     def begin(self) -> int:
-        """The time at which something begins; 0 while nothing is recorded."""
+        """Start time of an instruction in ns; 0 while nothing is recorded."""
         is_armed = self._recorder is not None and self._recorder.is_armed
         return time.monotonic_ns() if is_armed else 0
 
     def end(self, kind: str, stage: int, micro_batch: int, begun: int) -> None:
-        """What began then has ended; `micro_batch` is -1 where there is none."""
+        """Records an instruction that began at `begun`; `micro_batch` is -1 if it has
+        none.
+        """
         if not begun:
             return
         name = f"{kind} stage {stage}"
@@ -51,7 +53,7 @@ class Teller:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """A run of the schedule is inside; afterwards the next step is under way."""
+        """Context of one run of the schedule, which is one step of the trace."""
         if self._recorder is None:
             yield
             return
@@ -61,7 +63,7 @@ class Teller:
             self._section(_RUN, begun)
             for stage, seconds in self._planned_s.items():
                 self._section(f"planned stage {stage}: {seconds * 1e9:.0f} ns", begun)
-        # Hooks of `trace.watch` on an optimizer have counted it already.
+        # Hooks of `trace.watch` on an optimizer have counted the step already.
         if self._recorder.step == step:
             self._recorder.next_step()
 

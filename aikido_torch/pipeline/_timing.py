@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How long each layer takes, forward and backward, and the whole model beside them.
+"""Times of each layer, forward and backward, and of the whole model.
 
 Note [backward of one layer]
-Each layer runs on its own, on copies of what it gets in the model, and
-`torch.autograd.grad` goes from its outputs back to them and to its parameters. Hooks
-cannot tell as much: they say when a gradient came to a layer, and autograd runs what
-is ready in an order of its own, so that with branches the time between two hooks is
-that of several layers; and hooks do not see what is done in place. What is not counted
-this way is the summing of gradients where a value is used twice, and adding them to
-`.grad`. What a layer does not do in training is not counted either: gradients for
-inputs that need none, and those that no loss could ask for.
+Each layer runs alone, on copies of its inputs in the model, and `torch.autograd.grad`
+computes from its outputs the gradients of the inputs and parameters. Hooks cannot show
+these times. A hook shows when a gradient reached a layer, but autograd runs ready
+functions in its own order, so with branches the time between two hooks belongs to
+several layers. Hooks also miss in-place operations.
 
-All layers and the whole model run once before any runs again, so that a machine that
-gets slower meanwhile is as slow for all of them, and caches are as cold as in training.
+Not counted: the addition of gradients where a value is used twice, and their addition
+to `.grad`. Also not counted is work that training does not need: gradients of inputs
+that need none, and gradients that no loss can reach.
+
+All layers and the whole model run once before any of them runs again. So a machine that
+gets slower affects all of them equally, and caches are as cold as in training.
 """
 
 import operator
@@ -46,14 +47,16 @@ _T = TypeVar("_T")
 
 
 class Stopwatch(Protocol):
-    """Times calls; `read` gives what they took in ms since it was last read."""
+    """Interface of clocks for calls; `read` gives the ms of all calls since the last
+    read.
+    """
 
     def time(self, run: Callable[[], _T]) -> _T: ...
     def read(self) -> list[float]: ...
 
 
 class CpuStopwatch:
-    """For what is done when the call returns."""
+    """Stopwatch for work that is complete when the call returns."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -71,7 +74,9 @@ class CpuStopwatch:
 
 
 class CudaStopwatch:
-    """By events on the current stream; waits for the device only when it is read."""
+    """Stopwatch with CUDA events on the current stream; only `read` waits for the
+    device.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -98,13 +103,13 @@ def _event() -> torch.cuda.Event:
 
 
 class Program:
-    """Something that runs forward and backward by itself.
+    """Code that runs forward and backward on its own.
 
     Args:
-        run: takes `inputs`, returns tensors in any containers.
-        inputs: containers of tensors, marked where they need gradients. They stay as
-            they are: each run gets copies.
-        parameters: whose gradients are asked for.
+        run: takes `inputs`, returns nested containers of tensors.
+        inputs: containers of tensors, with requires_grad where they need gradients.
+            They do not change: each run gets copies.
+        parameters: parameters whose gradients are computed.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class Program:
         self._inputs = inputs
         self._sources = [t for t in tensors_in(list(inputs)) if t.requires_grad]
         self._parameters = [p for p in parameters if p.requires_grad]
-        # Which tensors of the output have gradients, and what they are.
+        # Indices of outputs with a gradient, and these gradients.
         self._roots: list[int] = []
         self._gradients: list[torch.Tensor] = []
 
@@ -134,17 +139,17 @@ class Program:
         return bool(self._roots)
 
     def outputs(self) -> list[torch.Tensor]:
-        """Of one run."""
+        """Output tensors of one run."""
         return tensors_in(self._run(*self._copies()))
 
     def choose_roots(self, is_root: Sequence[bool] | None = None) -> list[bool]:
-        """Decides where gradients come in, once for all runs.
+        """Decides once for all runs which outputs get gradients.
 
         Args:
-            is_root: by tensor of the output; None is all of them.
+            is_root: by output tensor; None is all of them.
 
         Returns:
-            By input that needs a gradient: whether one comes out there.
+            For each input that needs a gradient: True if it gets one.
         """
         made = self.outputs()
         self._roots = [
@@ -161,7 +166,7 @@ class Program:
         return [g is not None for g in gradients[: len(self._sources)]]
 
     def time(self, watch: Stopwatch) -> int:
-        """Runs once under the watch; returns how many times it has then: 1 or 2."""
+        """Runs once and measures; returns the number of measured calls, 1 or 2."""
         copies = self._copies()
         made = tensors_in(watch.time(lambda: self._run(*copies)))
         if not self._roots:
@@ -171,7 +176,8 @@ class Program:
         return 2
 
     def _copies(self) -> list[Any]:
-        # Of tensors that need gradients, too, since what is in place refuses leaves.
+        # Tensors that need gradients are copied too, because in-place operations refuse
+        # leaves.
         return [
             pytree.tree_map_only(torch.Tensor, torch.clone, x) for x in self._inputs
         ]
@@ -186,7 +192,9 @@ class Program:
 
 
 def program_of(part: Part, done: Evaluation, get: Callable[[fx.Node], Any]) -> Program:
-    """A layer as a program; `get` finds what entries name (`getter_of`)."""
+    """Program of a layer; `get` returns the object that an entry names
+    (`getter_of`).
+    """
     graph = fx.Graph()
     root: dict[str, Any] = {}
     made: dict[fx.Node, Any] = {}
@@ -216,12 +224,12 @@ def program_of(part: Part, done: Evaluation, get: Callable[[fx.Node], Any]) -> P
 def find_gradients(
     parts: Sequence[Part], programs: Sequence[Program], done: Evaluation
 ) -> None:
-    """Finds which outputs of layers gradients come back to, from the last layer on.
+    """Determines which outputs of layers get gradients, from the last layer on.
 
     Raises:
-        ConfigError: training cannot go back through a layer; the sentence names it.
+        ConfigError: no gradient can pass through a layer; the text names it.
     """
-    # Tensors by the entry that they are the value of, and their place in it.
+    # Tensors by the entry whose value contains them, and the index in it.
     wanted = {
         (use.value, i)
         for use in done.outputs
@@ -264,7 +272,7 @@ def _refuse_dead_ends(parts: Sequence[Part], programs: Sequence[Program]) -> Non
             if end.id not in after[part.id] or not of_end.needs_gradient:
                 continue
             if any(entry.meta.get("no_grad", False) for entry in end.entries):
-                continue  # by the model's own wish
+                continue  # the model itself asked for no gradients
             made = of_end.outputs()
             if made and not any(tensor.requires_grad for tensor in made):
                 kinds = ", ".join(sorted({str(tensor.dtype) for tensor in made}))
@@ -277,7 +285,7 @@ def _refuse_dead_ends(parts: Sequence[Part], programs: Sequence[Program]) -> Non
 
 @dataclass(frozen=True)
 class Times:
-    """Medians, in ms."""
+    """Median times in ms."""
 
     forward_ms: float
     backward_ms: float
@@ -291,10 +299,14 @@ def measure(
     repeats: int,
     advance: Callable[[], None] = lambda: None,
 ) -> list[Times]:
-    """Runs all of them `warm_up + repeats` times, one after the other.
+    """Runs all programs `warm_up + repeats` times, one after the other.
 
     Args:
-        advance: called whenever one has run.
+        programs: the programs.
+        watch: the clock.
+        warm_up: number of runs that are ignored.
+        repeats: number of measured runs.
+        advance: called after each run.
     """
     taken: list[list[tuple[float, float]]] = [[] for _ in programs]
     for sweep in range(warm_up + repeats):

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which layer of a model needs the output of which: three ways to find out.
+"""Graphs of the data flow between layers of a model, by three tracing methods.
 
-All give the same: a graph of calls of layers, and of the operations between them. What
-is inside of a layer is never traced. So it may be anything, and is timed as it is.
+All methods give a graph of calls of layers and of the operations between them. The
+inside of a layer is never traced. So a layer may contain any code, and is timed as it
+is.
 
 Note [stand-ins for layers]
-`torch.export` would go through the code of a layer as well, and would lose what is not
-an operation of torch there: its own backward, for one. So, while it traces, the
-`forward` of each layer is one operation of ours, `aikido_profile::call`, that makes
-tensors like those that the layer returned in a run before. Nothing ever runs it.
+`torch.export` would trace the code inside a layer as well, and would lose everything in
+it that is no torch operation, such as a custom backward. So during tracing the
+`forward` of each layer is replaced by one custom operation, `aikido_profile::call`. It
+makes tensors like those that the layer returned in an earlier run. This operation is
+never executed.
 """
 
 import contextlib
@@ -56,43 +58,44 @@ __all__ = [
 
 
 class NotTracedError(Exception):
-    """This way does not lead to a graph of the model; the text says why."""
+    """The method gives no graph of the model; the text says why."""
 
 
 @dataclass(frozen=True)
 class Trace:
     """A graph of calls of layers and of operations between them.
 
-    Entries have in their `meta` "path", the module whose code they are from, and
-    "no_grad" where no gradient is asked for.
+    The `meta` of an entry has "path", the module whose code it is from, and "no_grad"
+    if no gradient is computed for it.
     """
 
     way: str  # "chain", "export" or "fx"
     graph: fx.Graph
-    inputs: list[Any]  # for the placeholders, in their order
+    inputs: list[Any]  # values of the placeholders, in order
     recording: Recording
-    # For entries that get what the model does not have.
+    # Values of entries that are no attribute of the model.
     constants: dict[str, Any] = field(default_factory=dict)
 
 
 def is_sequential(module: nn.Module) -> bool:
-    """Whether its children run one after the other, and nothing else does."""
+    """True if its children run in order and no other code runs."""
     return (
         isinstance(module, nn.Sequential)
         and type(module).forward is nn.Sequential.forward
     )
 
 
-# One after the other.
+# ---- layers in a row ----
 
 
 def trace_chain(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
-    """Takes the children of the model for layers, of which each feeds the next.
+    """Treats the children of the model as layers that each feed the next.
 
-    Sequences in it are taken apart; all other children are layers whatever they hold.
+    Nested Sequentials are divided; all other children are layers, whatever they
+    contain.
 
     Raises:
-        NotTracedError: they do not feed each other; the sentence names the first.
+        NotTracedError: a child does not feed the next; the text names the first one.
     """
     parts = _parts(model, is_layer)
     recording = record(model, parts, inputs, keep_tensors=True)
@@ -141,7 +144,7 @@ def _match(
     among: list[torch.Tensor],
     entries: list[fx.Node],
 ) -> fx.Node | None:
-    """The entry whose value this is, perhaps in another shape."""
+    """The entry whose value the tensor is, perhaps with another shape; None if none."""
     for other, entry in zip(among, entries, strict=True):
         if other.data_ptr() != tensor.data_ptr() or other.dtype != tensor.dtype:
             continue
@@ -153,7 +156,7 @@ def _match(
     return None
 
 
-# torch.fx.
+# ---- torch.fx ----
 
 
 class _Tracer(fx.Tracer):
@@ -166,7 +169,7 @@ class _Tracer(fx.Tracer):
 
 
 def trace_fx(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
-    """By `torch.fx`: the model is run with things that stand for tensors.
+    """Traces by `torch.fx`, which runs the model with symbolic values.
 
     Raises:
         NotTracedError: its `forward` takes any number of arguments.
@@ -190,7 +193,7 @@ def trace_fx(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
     names = set(vars(model))
     try:
         graph = _Tracer(is_layer).trace(model, concrete_args=fixed or None)
-    finally:  # constants that it met are left in the model
+    finally:  # torch.fx leaves constants that it found in the model
         constants = {name: vars(model)[name] for name in set(vars(model)) - names}
         for name in constants:
             delattr(model, name)
@@ -204,9 +207,9 @@ def _mark_paths(graph: fx.Graph) -> None:
         entry.meta["path"] = stack[-1][0].split("@")[0] if stack else ""
 
 
-# torch.export.
+# ---- torch.export ----
 
-_operators: Any = torch.library  # which has no types
+_operators: Any = torch.library  # torch.library has no type annotations
 _library = _operators.Library("aikido_profile", "FRAGMENT")
 _library.define("call(Tensor[] inputs, str call) -> Tensor[]")
 
@@ -227,10 +230,10 @@ _operators.register_fake("aikido_profile::call", _stand_in, lib=_library)
 
 
 def trace_export(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
-    """By `torch.export`, with stand-ins for the layers (see the note above).
+    """Traces by `torch.export`, with stand-ins for the layers (see the note above).
 
     Raises:
-        NotTracedError: the graph has what cannot be run piece by piece.
+        NotTracedError: the graph has parts that cannot be run one by one.
     """
     layers = layers_of(model, is_layer)
     recording = record(model, layers, inputs)
@@ -270,13 +273,15 @@ def _described(call: Call) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What fails here may work in another way, and if not, we say so ourselves."""
+    """Context that hides torch's messages; the caller tries another method or
+    reports.
+    """
     with contextlib.redirect_stderr(io.StringIO()):
         yield
 
 
 class _ExportReader:
-    """Makes a graph with calls of modules out of one with stand-ins."""
+    """Conversion of a graph with stand-ins into a graph with calls of modules."""
 
     def __init__(
         self, program: torch.export.ExportedProgram, recording: Recording
@@ -320,9 +325,9 @@ class _ExportReader:
         *,
         no_grad: bool,
     ) -> Any:
-        """Adds what is in a graph whose placeholders are made; returns its output.
+        """Copies a graph whose placeholders exist already; returns its output.
 
-        An entry may have been made into several, in a list.
+        An entry may correspond to a list of new entries.
         """
         for entry in from_graph.nodes:
             if entry.op == "output":
@@ -353,7 +358,7 @@ class _ExportReader:
             assert isinstance(entry.target, str)
             value = operator.attrgetter(entry.target)(owner)
             if isinstance(value, fx.GraphModule):
-                return value  # for the entry that calls it
+                return value  # the entry that calls it uses it
             self._constants[entry.target] = value
             return self._graph.create_node("get_attr", entry.target)
         args: Any = map_arg(entry.args, made.__getitem__)
@@ -392,7 +397,7 @@ def _name(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
-# What the ways share.
+# ---- shared by the methods ----
 
 
 def _add_call(graph: fx.Graph, call: Call, tensors: Any) -> fx.Node:
@@ -408,7 +413,7 @@ def _add_call(graph: fx.Graph, call: Call, tensors: Any) -> fx.Node:
 def _taken_apart(
     graph: fx.Graph, structure: Structure, entry: fx.Node
 ) -> list[fx.Node]:
-    """Entries for the tensors in what a layer returns."""
+    """Entries for the tensors in the result of a layer."""
     found = []
     for path in structure.paths:
         at = entry
@@ -416,7 +421,7 @@ def _taken_apart(
             if isinstance(key, pytree.GetAttrKey):
                 at = graph.call_function(getattr, (at, key.name))
             else:
-                place: Any = key  # of a mapping or of a sequence
+                place: Any = key  # a key of a mapping or an index of a sequence
                 named = isinstance(key, pytree.MappingKey)
                 index = place.key if named else place.idx
                 at = graph.call_function(operator.getitem, (at, index))
@@ -425,7 +430,7 @@ def _taken_apart(
 
 
 def reason_of(error: Exception, model: nn.Module) -> str:
-    """What stopped a way, and where in the code of the model."""
+    """The reason why a method failed, with its place in the code of the model."""
     if isinstance(error, NotTracedError):
         return str(error)
     text = str(error)
@@ -440,7 +445,9 @@ def reason_of(error: Exception, model: nn.Module) -> str:
 
 
 def _place_of(error: BaseException, model: nn.Module) -> str:
-    """Where in the code of the model, or of a layer of it, this happened."""
+    """The place in the code of the model, or of one of its layers, where it
+    happened.
+    """
     paths = {id(module): path for path, module in model.named_modules()}
     torch_folder = str(Path(torch.__file__).parent)
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Errors of a command, with the names of options as they are typed."""
+"""Errors of a command with the names of its options."""
 
 import re
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from aikido_torch.errors import AikidoError
 
 __all__ = ["as_typed", "typed_errors"]
 
-# Arguments of the library with another name than the option, by how a sentence about
-# them begins where that is not the name.
+# Options whose argument in the library has another name. The second table identifies
+# them by the beginning of the error text.
 _OTHER_NAMES = {"memory_bytes": "--memory", "sample_inputs": "--input"}
 _BEGINNINGS = {
     r"level \d+ has |no machines are": "--machines",
@@ -31,14 +31,15 @@ _BEGINNINGS = {
 
 
 def as_typed(text: str, options: dict[str, str]) -> str:
-    """A sentence of the library in which arguments have the names of options.
+    """The library's error text with options in place of argument names.
 
     Args:
-        options: by argument, as "micro_batches": "--micro-batches".
+        text: the error text.
+        options: option by argument, such as "micro_batches": "--micro-batches".
     """
     begin = next((o for b, o in _BEGINNINGS.items() if re.match(b, text)), None)
     for name, option in options.items():
-        # Of a word such as "stages" not each is the name of the argument.
+        # A word such as "stages" is not in each place the name of the argument.
         after = r"\b" if "_" in name else r"(?= (is|has|are given)\b)"
         text = re.sub(rf"(?<![\w-]){name}{after}", option, text)
     return text if begin is None or begin in text else f"{begin}: {text}"
@@ -46,9 +47,9 @@ def as_typed(text: str, options: dict[str, str]) -> str:
 
 @contextmanager
 def typed_errors(console: Console, context: typer.Context) -> Iterator[None]:
-    """Prints what the library refuses, and ends the command with code 1.
+    """Context that prints errors of the library and ends the command with code 1.
 
-    So it does with files that cannot be read or written.
+    Errors of files that cannot be read or written are treated in the same way.
     """
     options = dict(_OTHER_NAMES)
     for parameter in context.command.params:

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Ends a pipeline on all ranks when one of them fails, with the name of that one.
+"""End of a pipeline on all ranks when one rank fails, with the name of that rank.
 
-Note [who hears of a failure]
-A message that fails tells the two ranks that it is between. Others wait for these, so a
-rank that fails says why to all. And a rank that computes has not noticed anything yet:
-a thread watches the other ranks for it, and says so when one is lost that this rank
-still needs. Whoever hears of a failure shuts the groups of messages and of sums down,
-which ends what its rank is waiting for. A rank that has left and is needed no more is
-none of our business. Nor is one that has ended its part and left in order: what it has
-sent is there, or on its way before its farewell, and what it has not sent fails the
-receive.
+Note [spread of a failure]
+A message that fails is noticed only by its two ends. Other ranks wait for these two, so
+a rank that fails sends the reason to all. A rank that computes has not noticed anything
+yet. So a thread watches the other ranks for it, and reports when a rank is lost that
+this rank still needs. A rank that receives the report of a failure aborts the groups of
+messages and of sums, which ends every wait of this rank.
+
+Two kinds of departures are ignored. A rank that left and is no longer needed does not
+matter. Neither does a rank that finished its part and left in order: everything that it
+sent has arrived, or arrives before its farewell. A message that it did not send fails
+its receive.
 """
 
 import contextlib
@@ -32,20 +34,20 @@ from aikido_torch.errors import (
 
 __all__ = ["Failure", "Watch"]
 
-# The one tag that no message of a schedule has, and the size of such a note.
+# Tag that no message of a schedule has, and size of a failure note in bytes.
 _TAG = 2**31 - 1
 _NOTE_BYTES = 2048
-# What a failing rank gives its note to leave, at most.
+# Longest time that a failing rank waits until its note is sent.
 _FAREWELL = timedelta(seconds=0.5)
-# A rank that says why it fails is lost right after. So who finds it lost waits so long
-# for that word.
+# A rank that reports its failure is lost right afterwards. So a rank that notices the
+# loss waits this long for the report.
 _HEARING_S = 0.2
-# How often a rank looks whether it needs one by now that is lost.
+# Time between two checks whether a lost rank is needed.
 _LOOK_S = 0.25
 
 
 class Failure:
-    """What ended the pipeline. `rank` is whose fault it is, in the pipeline's group."""
+    """Reason why the pipeline ended; `rank` is the culprit, in the pipeline's group."""
 
     def __init__(self, text: str, rank: int | None, is_lost: bool) -> None:
         self.text = text
@@ -53,34 +55,34 @@ class Failure:
         self.is_lost = is_lost
 
     def error(self) -> AikidoError:
-        """To raise on a rank that is not to blame."""
+        """The error to raise on a rank that is not the culprit."""
         kind = PeerLostError if self.is_lost else AbortedError
         return kind(self.text, rank=self.rank, operation="pipeline")
 
     def to_note(self) -> torch.Tensor:
-        """As a message of the size of all notes."""
+        """The failure as a message of the fixed size of notes."""
         head = f"{-1 if self.rank is None else self.rank} {int(self.is_lost)} "
         text = (head + self.text).encode()[:_NOTE_BYTES]
         return torch.frombuffer(bytearray(text.ljust(_NOTE_BYTES)), dtype=torch.uint8)
 
     @classmethod
     def from_note(cls, note: torch.Tensor) -> "Failure":
-        """What `to_note` made a message of."""
+        """The failure in a message of `to_note`."""
         told = bytes(note.tolist()).decode(errors="replace").rstrip()
         rank, is_lost, text = told.split(" ", 2)
         return cls(text, int(rank) if int(rank) >= 0 else None, is_lost == "1")
 
 
 class Watch:
-    """Of one rank, with a thread of its own until `close`.
+    """Watch of one rank, with a thread of its own until `close`.
 
     Args:
-        group: of the messages, on backend aikido.
-        sums: of the replicas of each stage of this rank. All groups are shut down when
-            somebody fails.
-        name_of: a rank as sentences have it: 'stage 1 (rank 2)'.
-        needs: whether this rank still waits for something of that one.
-        replicas_of: the other ranks with the stages of that one.
+        group: group of the messages, on backend aikido.
+        name_of: name of a rank in error texts: 'stage 1 (rank 2)'.
+        needs: returns True if this rank still waits for something from a rank.
+        sums: groups of the replicas of each stage of this rank. All groups are aborted
+            when a rank fails.
+        replicas_of: the other ranks with the stages of a rank.
     """
 
     def __init__(
@@ -116,14 +118,16 @@ class Watch:
 
     @property
     def failure(self) -> Failure | None:
-        """What ended the pipeline, if anything has."""
+        """The failure that ended the pipeline; None if it runs."""
         return self._failure
 
     def fail(self, error: BaseException, what: str) -> Failure:
-        """This rank cannot go on. Tells all others; returns what they hear.
+        """Reports that this rank cannot go on, and returns the failure that others
+        receive.
 
         Args:
-            what: of this rank, for the sentence: 'stage 1 (rank 2)'.
+            error: the error of this rank.
+            what: name of this rank in error texts: 'stage 1 (rank 2)'.
         """
         if isinstance(error, AikidoError) and not isinstance(error, ConfigError):
             self._is_over.wait(_HEARING_S)
@@ -136,7 +140,7 @@ class Watch:
         return failure
 
     def close(self) -> None:
-        """Listens no more."""
+        """Stops listening."""
         with self._lock:
             if self._is_closed:
                 return
@@ -209,7 +213,7 @@ class Watch:
             try:
                 rank, error = self._events.get(timeout=_LOOK_S if lost else None)
             except queue.Empty:
-                # One that was only silent may be back.
+                # A rank that was only silent may be back.
                 for rank in [*lost]:
                     del lost[rank]
                     self._listen(rank)
@@ -221,7 +225,7 @@ class Watch:
             elif isinstance(error, TimedOutError):
                 self._listen(rank)
             elif not isinstance(error, PeerLostError):
-                return  # the group was ended here
+                return  # the group was ended by this rank
             elif self._needs(rank) and not _has_left_in_order(error):
                 self.fail(error, "")
             else:
@@ -237,5 +241,5 @@ class Watch:
 
 
 def _has_left_in_order(error: BaseException) -> bool:
-    """It has destroyed its group; the only way that an error tells it is its text."""
+    """True if the rank destroyed its group; only the text of the error shows that."""
     return "has left group" in str(error)

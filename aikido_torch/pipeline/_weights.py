@@ -3,13 +3,13 @@
 """Versions of the weights of one stage.
 
 Note [versions and autograd]
-What a forward computes with must not change before its backward, also not in place,
-which is how optimizers step. So the optimizer has the module's own parameters, and a
-forward takes others that share their memory: leaves, made once for each version. A
-version that is kept (`push`) takes that memory with it: before the next step the own
-parameters move to a copy. Leaves that nobody kept are those of the next version, too,
-if they still share memory: the schedule sees to it that no backward needs them any
-more. Nothing is copied with flush.
+The parameters of a forward must not change before its backward, not even in place, but
+optimizers change parameters in place. So the optimizer has the module's own parameters,
+and a forward uses other leaves that share their memory, made once for each version. A
+version that is kept (`push`) keeps that memory: before the next step the own parameters
+move to a copy. Leaves that were not kept serve for the next version too, if they still
+share memory: the schedule guarantees that no backward needs their old values. With
+flush nothing is copied.
 """
 
 from torch import nn
@@ -20,7 +20,9 @@ __all__ = ["Weights"]
 
 
 class Weights:
-    """Of one module, which computes with the version that was asked for last."""
+    """Versions of one module's weights; the module computes with the last requested
+    one.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self._places: list[tuple[nn.Module, str, int]] = []
@@ -36,17 +38,18 @@ class Weights:
                 self._places.append((owner, name, numbers[parameter]))
         self.newest = 0
         self._kept: dict[int, list[nn.Parameter]] = {}
-        self._leaves: list[nn.Parameter] | None = None  # of the newest
-        self._has_stepped = False  # since the leaves were looked at
+        self._leaves: list[nn.Parameter] | None = None  # leaves of the newest version
+        # True if a step was done since the leaves were checked.
+        self._has_stepped = False
         self._installed: list[nn.Parameter] = self.own
 
     @property
     def num_versions(self) -> int:
-        """How many there are, with the newest."""
+        """Number of versions in memory, including the newest."""
         return len(self._kept.keys() | {self.newest})
 
     def use(self, version: int) -> list[nn.Parameter]:
-        """The module computes with that version from now on; returns its leaves."""
+        """Makes the module compute with that version; returns its leaves."""
         if version in self._kept:
             leaves = self._kept[version]
         elif version == self.newest:
@@ -61,19 +64,21 @@ class Weights:
         return leaves
 
     def use_again(self, leaves: list[nn.Parameter]) -> None:
-        """The module computes with what `use` returned before."""
+        """Makes the module compute with leaves that `use` returned before."""
         self._install(leaves)
 
     def push(self, version: int) -> None:
-        """Keeps a version, the newest, beside what steps make of it."""
+        """Keeps the newest version, so that later steps do not change it."""
         self._kept[version] = self._newest_leaves()
 
     def pop(self, version: int) -> None:
-        """Ends one that was kept."""
+        """Drops a version that was kept."""
         del self._kept[version]
 
     def begin_step(self, version: int) -> None:
-        """The caller changes `own` in place now, which makes that version."""
+        """The caller is about to change `own` in place, which makes version
+        `version`.
+        """
         if self.newest in self._kept:
             for parameter in self.own:
                 parameter.data = parameter.data.clone()
@@ -82,7 +87,7 @@ class Weights:
         self._has_stepped = True
 
     def settle(self) -> None:
-        """Between schedules: the module has its own parameters, and is at version 0."""
+        """Between runs: the module gets its own parameters back, as version 0."""
         self._install(self.own)
         self._kept.clear()
         self._leaves = None
@@ -90,8 +95,9 @@ class Weights:
 
     def _newest_leaves(self) -> list[nn.Parameter]:
         if self._has_stepped and self._leaves is not None:
-            # An optimizer may put other memory into a parameter, and so may a forward
-            # into a leaf, as layers do that want all of their weights in a row.
+            # An optimizer may replace the memory of a parameter, and a forward that of
+            # a leaf. Layers that need their weights in one contiguous block do the
+            # latter.
             pairs = zip(self._leaves, self.own, strict=True)
             if any(leaf.data_ptr() != p.data_ptr() for leaf, p in pairs):
                 self._leaves = None

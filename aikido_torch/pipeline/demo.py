@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`torchrun --nproc-per-node=3 -m aikido_torch.pipeline.demo`: two small models.
+"""Demo of two small models: `torchrun --nproc-per-node=3 -m
+aikido_torch.pipeline.demo`.
 
-A net learns handwritten digits on a pipeline whose first stage has two replicas, and
-one of characters learns Python's own reference on three stages. Both train while
-gradients are applied, by `--weights`. Digits need scikit-learn.
+A model learns handwritten digits on a pipeline whose first stage has two replicas, and
+a character model learns Python's own reference on three stages. Both train with the
+policy for weights in `--weights`. The digits need scikit-learn.
 """
 
 import logging
@@ -28,15 +29,16 @@ __all__ = ["TASKS", "Task", "Weights", "batches_of", "loss_of", "main", "train"]
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
-# In a run of the schedule. With flush a batch is cut into so many, else it is one.
+# Micro-batches of a run, by whether the schedule flushes. With a flush a batch is cut
+# into this many; otherwise each batch is one.
 MICRO_BATCHES = {True: 4, False: 48}
-ROWS = 16  # in a batch
-CONTEXT = 32  # characters that are looked at together
+ROWS = 16  # rows of a batch
+CONTEXT = 32  # length of a text sample in characters
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
 
 
 class Weights(StrEnum):
-    """Names of the policies, for the command line."""
+    """Names of the policies for weights, for the command line."""
 
     FLUSH = "flush"
     STASH = "stash"
@@ -46,13 +48,13 @@ class Weights(StrEnum):
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt, and on what.
+    """A model and its data.
 
     Attributes:
-        data: inputs and targets, for training and for the test.
-        stages: makes the modules of all.
-        replicas: of each.
-        learning_rate: of Adam.
+        data: returns inputs and targets for training and for the test.
+        stages: makes the modules of all stages.
+        replicas: number of replicas of each stage.
+        learning_rate: learning rate of Adam.
     """
 
     data: Callable[[], tuple[Batch, Batch]]
@@ -75,7 +77,7 @@ def _digits() -> tuple[Batch, Batch]:
 
 
 def _text() -> tuple[Batch, Batch]:
-    """Each character is to be guessed from those before it."""
+    """Samples in which the target of each character is the next character."""
     from pydoc_data.topics import topics
 
     text = "\n".join(topics[name] for name in sorted(topics))[: 3000 * CONTEXT + 1]
@@ -90,7 +92,7 @@ def _split(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[Batch, Batch]:
 
 
 class _Recurrent(nn.Module):
-    """Its states after each character."""
+    """A GRU that returns its state after each character."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -137,7 +139,7 @@ def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def batches_of(data: Batch, seed: int) -> Iterator[Batch]:
-    """Rows in a random order, endlessly; the last batch of each pass is smaller."""
+    """Rows in a random order, without end; the last batch of each pass is smaller."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(len(data[0]), generator=generator)
@@ -148,7 +150,7 @@ def batches_of(data: Batch, seed: int) -> Iterator[Batch]:
 def train(
     task: Task, weights: Weights, steps: int, recompute: bool
 ) -> dict[str, float]:
-    """On this rank of three; what it returns is the same on all."""
+    """Trains on this rank of three. The result is equal on all ranks."""
     torch.manual_seed(0)
     (inputs, targets), test = task.data()
     stages = task.stages()
@@ -193,14 +195,16 @@ def train(
 
 def main(
     weights: Annotated[
-        Weights, typer.Option(help="Which weights a micro-batch takes.")
+        Weights, typer.Option(help="Policy for the version of the weights.")
     ] = Weights.STASH,
-    steps: Annotated[int, typer.Option(help="Batches of 16 rows, for each.")] = 960,
+    steps: Annotated[
+        int, typer.Option(help="Batches of 16 rows for each model.")
+    ] = 960,
     recompute: Annotated[
-        bool, typer.Option("--recompute", help="Forwards are done again.")
+        bool, typer.Option("--recompute", help="Compute activations again.")
     ] = False,
 ) -> None:
-    """Trains a net on digits, and one on characters."""
+    """Trains a model on digits, and one on characters."""
     logging.getLogger("torch.distributed").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     dist.init_process_group("aikido")
