@@ -78,7 +78,7 @@ class Situation:
     Attributes:
         steps_behind: steps that the others have committed and this rank has not
             applied.
-        steps_held: the first of those steps. This rank has received their results; other
+        steps_held: the first of those steps. This rank has their results. The other
             ranks keep the results of the remaining steps and send them.
         gradient_bytes: bytes of the gradients of one step.
         state_bytes: bytes of one copy.

@@ -147,35 +147,28 @@ def schedule_command(
         str | None, typer.Option(help="Forwards before the first backward: 4,1,0.")
     ] = None,
     recompute: Annotated[
-        bool,
-        typer.Option(
-            "--recompute", help="Repeat forwards instead of keeping activations."
-        ),
+        bool, typer.Option("--recompute", help="Compute activations again.")
     ] = False,
     overlap_sums: _OverlapSums = False,
     forward: Annotated[
-        str, typer.Option(help="Forward time of each stage: 1 or 1,2,1.")
+        str, typer.Option(help="Forward times of stages: 1 or 1,2,1.")
     ] = "1",
     backward: Annotated[
-        str | None,
-        typer.Option(help="Backward times; default: twice the forward times."),
+        str | None, typer.Option(help="Backward times; default: 2 * forward.")
     ] = None,
     links: Annotated[str, typer.Option(help="Times of transfers: 0.1.")] = "0",
     slow: Annotated[
-        list[str] | None,
-        typer.Option(help="A slow rank and its slowdown factor: 2:1.5."),
+        list[str] | None, typer.Option(help="A slow rank and its factor: 2:1.5.")
     ] = None,
     max_activations: Annotated[
-        int | None,
-        typer.Option(help="Limit of micro-batches whose activations a rank keeps."),
+        int | None, typer.Option(help="Limit of micro-batches in memory of a rank.")
     ] = None,
     max_slots: Annotated[int, typer.Option(help="Columns of the grid.")] = 200,
     text: Annotated[
         bool, typer.Option("--text", help="Print the instructions as well.")
     ] = False,
     plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw the schedule into this file (.png, .svg, .pdf)."),
+        Path | None, typer.Option(help="File for a picture (.png, .svg, .pdf).")
     ] = None,
 ) -> None:
     """Prints the work of each rank over time, and the memory that it needs."""

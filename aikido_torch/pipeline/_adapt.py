@@ -177,8 +177,8 @@ def _candidates(
 ) -> set[tuple[int, ...]]:
     """Candidate warm-ups, which hide messages at several paces.
 
-    A stage keeps as many micro-batches as the next stage. It adds one for each of its own
-    replicas, plus the number of periods that messages to the next stage and back take
+    A stage keeps as many micro-batches as the next stage, and one for each of its
+    replicas. It adds the number of periods of a message to the next stage and back
     (csrc/pipeline/order.h has the rule without messages).
     """
     replicas = [len(ranks) for ranks in schedule.stages]

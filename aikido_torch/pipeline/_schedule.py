@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Schedules of pipelines; csrc/pipeline has the method."""
+"""Schedules of pipelines; csrc/pipeline has the method.
+
+Sources: gpipe (Huang et al. 2019), 1f1b and 1f1b_async (PipeDream, Narayanan et al.
+2019), interleaved_1f1b (Narayanan et al. 2021), zero_bubble (ZB-H1, Qi et al. 2023).
+"""
 
 import math
 import os
@@ -290,10 +294,6 @@ def schedule(
     overlap_sums: bool = False,
 ) -> Schedule:
     """Makes a schedule by its name.
-
-    Sources: gpipe (Huang et al. 2019), 1f1b and 1f1b_async (PipeDream, Narayanan et al.
-    2019), interleaved_1f1b (Narayanan et al. 2021), zero_bubble (ZB-H1, Qi et al.
-    2023).
 
     Args:
         name: "gpipe", "1f1b", "zero_bubble" and "interleaved_1f1b" flush: one step at

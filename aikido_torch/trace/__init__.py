@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Seeing what ranks do: calls, transfers, and the parts of a step, on one clock.
+"""Traces of all ranks on one clock: calls, transfers, and the parts of a step.
 
 ```python
 aikido_torch.trace.watch(model, optimizer, loader)   # once, before the loop
@@ -11,16 +11,17 @@ aikido_torch.trace.stop()
 aikido_torch.trace.save(f"rank{rank}.trace")
 ```
 
-and then, anywhere, `python -m aikido_torch.trace merge rank*.trace --output all.json`
-for ui.perfetto.dev, or `report rank*.trace --html report.html` for who made whom wait,
-and for whom backups stood in, where there are some.
-A job that called `watch` is also traced from outside, at steps that are named:
-`python -m aikido_torch.trace arm --steps 100:104 --output all.json`, or by any of its
-ranks: `aikido_torch.trace.arm(100, 104, output="all.json")`. `follow()` does so again
-and again, and tells the straggler policies what the verdicts say.
+Afterwards, on any machine, `python -m aikido_torch.trace merge rank*.trace --output
+all.json` writes a file for ui.perfetto.dev. `report rank*.trace --html report.html`
+shows which ranks made others wait, and which primaries were replaced by backups.
 
-Nothing is recorded, and next to nothing is spent, before that. Each thread of a rank
-has room for 32,768 spans; what comes when it is full is dropped and counted.
+A job that called `watch` can also be traced from outside, at given steps: `python -m
+aikido_torch.trace arm --steps 100:104 --output all.json`, or from any of its ranks:
+`aikido_torch.trace.arm(100, 104, output="all.json")`. `follow()` traces repeatedly, and
+passes the verdicts to the straggler policies.
+
+Before that nothing is recorded, at nearly no cost. Each thread of a rank has room for
+32,768 spans. Further spans are dropped and counted.
 """
 
 from aikido_torch.trace._advise import Following, advise, follow

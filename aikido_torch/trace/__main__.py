@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`python -m aikido_torch.trace`: traces steps of a running job, and joins dumps."""
+"""Commands of `python -m aikido_torch.trace`: trace a running job, and join traces."""
 
 import os
 from pathlib import Path
@@ -19,35 +19,35 @@ from aikido_torch.trace._store import (
     open_store,
 )
 
-app = typer.Typer(help="Traces of ranks as one.")
+app = typer.Typer(help="Traces of all ranks of a job.")
 
-_Output = Annotated[Path, typer.Option(help="JSON that Perfetto opens.")]
+_Output = Annotated[Path, typer.Option(help="JSON file for Perfetto.")]
 _Store = Annotated[
     str | None,
     typer.Option(
-        help="Of the job: tcp://host:port or file:///path; else MASTER_ADDR and "
-        "MASTER_PORT."
+        help="Store of the job: tcp://host:port or file:///path; default: MASTER_ADDR "
+        "and MASTER_PORT."
     ),
 ]
 _Dumps = Annotated[
-    Path | None, typer.Option(help="Folder for the dump of each rank as well.")
+    Path | None, typer.Option(help="Folder for the trace of each rank as well.")
 ]
 
 
 @app.callback()
 def _commands() -> None:
-    """Traces of ranks as one."""
+    """Traces of all ranks of a job."""
 
 
 @app.command("merge")
 def merge_command(
-    dumps: Annotated[list[Path], typer.Argument(help="One of each rank.")],
+    dumps: Annotated[list[Path], typer.Argument(help="Trace files, one of each rank.")],
     output: _Output,
     profile: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[RANK=]FILE",
-            help="Of torch.profiler's export_chrome_trace, for the same file.",
+            help="File of torch.profiler's export_chrome_trace to include.",
         ),
     ] = None,
 ) -> None:
@@ -63,7 +63,7 @@ def merge_command(
 
 
 def _profile_of(text: str) -> Profile:
-    """ "3=FILE", or a file that says its rank itself."""
+    """Profile from "3=FILE", or from a file that names its rank."""
     rank, _, path = text.partition("=")
     if not path or not rank.isdecimal():
         return read_profile(text)
@@ -74,12 +74,12 @@ def _profile_of(text: str) -> Profile:
 
 @app.command("report")
 def report_command(
-    dumps: Annotated[list[Path], typer.Argument(help="One of each rank.")],
+    dumps: Annotated[list[Path], typer.Argument(help="Trace files, one of each rank.")],
     html: Annotated[
-        Path | None, typer.Option(help="Write a page as well, with a timeline.")
+        Path | None, typer.Option(help="Write an HTML page with a timeline as well.")
     ] = None,
 ) -> None:
-    """Prints who made whom wait, and what ranks and links did."""
+    """Prints which ranks made others wait, and the times of ranks and links."""
     try:
         traces = [read(path) for path in dumps]
         report(traces)
@@ -92,17 +92,18 @@ def report_command(
 
 @app.command("arm")
 def arm_command(
-    steps: Annotated[str, typer.Option(help="First and last, such as 100:105.")],
+    steps: Annotated[str, typer.Option(help="First and last step, such as 100:105.")],
     output: _Output,
     store: _Store = None,
     dumps: _Dumps = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds for all ranks to be through.", min=1)
+        float,
+        typer.Option(help="Seconds until all ranks must have done the steps.", min=1),
     ] = 600,
 ) -> None:
-    """Traces steps of a running job on all ranks, fetches and joins what they saw.
+    """Traces steps of a running job on all ranks, and joins the traces.
 
-    The step before them is traced too: verdicts on the first need to know its end.
+    The step before them is traced too, because verdicts on the first step need its end.
     """
     try:
         first, last = as_steps(steps)
@@ -120,12 +121,12 @@ def arm_command(
 
 @app.command("fetch")
 def fetch_command(
-    request: Annotated[int, typer.Option(help="The number that 'arm' has told.")],
+    request: Annotated[int, typer.Option(help="Number that 'arm' has printed.")],
     output: _Output,
     store: _Store = None,
     dumps: _Dumps = None,
 ) -> None:
-    """Writes what 'arm' has got from the ranks, but could not write."""
+    """Writes the traces that 'arm' received but could not write."""
     try:
         board = Board(open_store(store or _from_environment()))
         traces, notes = fetch(board, request, output=output, folder=dumps)
@@ -134,7 +135,7 @@ def fetch_command(
         raise typer.Exit(1) from None
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    typer.echo(f"{output}: what {len(traces)} ranks gave for request {request}")
+    typer.echo(f"{output}: traces of {len(traces)} ranks for request {request}")
 
 
 def _from_environment() -> str:

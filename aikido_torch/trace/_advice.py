@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What verdicts say of ranks, as the straggler policies take it. Pure."""
+"""Advice for the straggler policies that follows from verdicts. Pure."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -11,16 +11,17 @@ __all__ = ["Memory", "advice_of"]
 
 Advice = Literal["none", "caller", "link"]
 
-# A rank without shards uses its link for less, which may look well then: what is said
-# of a link holds for so many verdicts that do not name it.
+# A rank without shards uses its link less, so the link may look healthy then. So advice
+# about a link stays valid for this many verdicts that do not name it.
 _LINK_KEPT = 10
 
 
 def advice_of(verdicts: Iterable[Verdict]) -> dict[int, Advice]:
-    """What verdicts say of the ranks that they name, the last of each rank.
+    """Advice about the ranks that verdicts name; the last verdict on a rank counts.
 
-    Only what was seen in most steps is said: "link" of a rank whose network is slow,
-    "caller" of one that computes or waits for its data. All culprits count.
+    Only patterns in most steps give advice: "link" for a rank with a slow network,
+    "caller" for a rank that computes or waits for its data for longer. All culprits
+    count.
     """
     said: dict[int, Advice] = {}
     for verdict in verdicts:
@@ -46,13 +47,14 @@ def _named(verdict: Verdict) -> list[tuple[int, Cause]]:
 
 
 class Memory:
-    """What was said of ranks, from verdict to verdict. Pure."""
+    """Advice that is kept from verdict to verdict. Pure."""
 
     def __init__(self) -> None:
-        self._links: dict[int, int] = {}  # verdicts since it was named, by rank
+        # By rank: number of verdicts since its link was named.
+        self._links: dict[int, int] = {}
 
     def add(self, verdict: Verdict) -> dict[int, Advice]:
-        """What is to be said after the next verdict."""
+        """The advice after the next verdict."""
         new = advice_of([verdict])
         self._links = {
             rank: age + 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Hands verdicts to the straggler policies, by hand or again and again by itself."""
+"""Advice of verdicts to the straggler policies, by a call or continuously."""
 
 import atexit
 import math
@@ -31,29 +31,31 @@ __all__ = ["Following", "advise", "follow"]
 
 _LOOK_S = 0.25
 _LONGEST_S = 1e6
-# The training may have paused: so often a trace is asked for again at once.
+# The training may have paused, so a trace is requested again at once, this many times.
 _TRIES = 3
-# Requests are heard within that, if nothing holds Python's lock for longer.
+# Ranks read a request within this time, unless a call holds the GIL for longer.
 _HEARD_S = 1.0
 
 
 def advise(
     verdicts: Verdict | Iterable[Verdict], *, group: dist.ProcessGroup | None = None
 ) -> dict[int, Advice]:
-    """Tells the straggler policies of a group why ranks are late, until the next time.
+    """Tells the straggler policies of a group why ranks are late, until the next call.
 
-    Lags say who is late and not why. A rank whose link is slow owns no shard from here
-    on, without trials; one that only computes for longer keeps its shards, or gets them
-    back, because what serves them does not wait for its program. For everybody who is
-    not named what the lags say counts again. Who is in a result does not follow from
-    it. Call it with the same verdicts on each rank; the first that owns shards acts.
+    Lags show which ranks are late, but not why. A rank with a slow link owns no shard
+    from now on, without trials. A rank that only computes for longer keeps its shards,
+    or gets them back, because the thread that serves shards does not wait for its
+    program. For ranks that are not named, the lags decide again. Advice does not decide
+    which ranks are in a result. Call it with the same verdicts on each rank; the first
+    rank that owns shards acts on them.
 
     Args:
-        verdicts: of `attribute`, or `Summary.verdicts`; ranks are those of the job.
+        verdicts: results of `attribute`, or `Summary.verdicts`; ranks are those of the
+            job.
         group: an aikido group; None is the default group.
 
     Returns:
-        What was said, by rank of the job: of members of the group only.
+        The advice, by rank of the job, for members of the group only.
 
     Raises:
         ConfigError: there is no aikido group.
@@ -69,7 +71,7 @@ def _tell(
     said: dict[int, Advice],
     group: dist.ProcessGroup | None,
 ) -> dict[int, Advice]:
-    # What rank 3 of the job is called in the group.
+    # For each rank of the group, its rank in the job.
     members = [
         dist.get_global_rank(group, rank) if group is not None else rank
         for rank in range(backend.place[1])
@@ -86,25 +88,25 @@ def follow(
     steps: int = 5,
     group: dist.ProcessGroup | None = None,
 ) -> "Following":
-    """Traces a few steps again and again, and gives the policies what they tell.
+    """Traces a few steps repeatedly, and gives the policies the resulting advice.
 
     Call it on each rank after `watch`. A thread of the first rank of the group asks all
-    ranks of the job for a trace of `steps` steps, and the members of the group are told
-    what follows (`advise`); nothing is said where the trace of a rank is missing. A
-    slow link is remembered for ten verdicts that do not name it. One group of a job
-    should be followed, since traces are made one at a time.
+    ranks of the job for a trace of `steps` steps, and gives the advice to the members
+    of the group (`advise`). If the trace of a rank is missing, no advice is given. A
+    slow link is remembered for ten verdicts that do not name it. Use it for one group
+    of a job only, because only one trace can be made at a time.
 
     Args:
         every_s: seconds from one trace to the next.
-        steps: of a trace.
+        steps: steps of a trace, at least 3.
         group: an aikido group; None is the default group.
 
     Returns:
-        What ends it, and knows the last verdict.
+        A handle that ends it, and knows the last verdict.
 
     Raises:
-        ConfigError: there is no aikido group, nobody has called `watch`, or a number
-            makes no sense.
+        ConfigError: there is no aikido group, no rank has called `watch`, or a number
+            is invalid.
     """
     backend = backend_of(group)
     if not isinstance(steps, int) or steps < 3:
@@ -116,14 +118,14 @@ def follow(
             f"follow: every_s is {every_s}; give seconds above 0, up to {_LONGEST_S:g}."
         )
     board = Board(own_connection(_get_default_store()))
-    board.num_ranks()  # whether anybody listens
+    board.num_ranks()  # raises if no rank listens
     return Following(
         board, recorder_of_process(), backend, group, every_s=every_s, steps=steps
     )
 
 
 class Following:
-    """What `follow` returns. Any thread."""
+    """Handle of `follow`. For any thread."""
 
     def __init__(
         self,
@@ -136,7 +138,7 @@ class Following:
         steps: int,
         look_s: float = _LOOK_S,
     ) -> None:
-        """The thread starts at once, and ends with the group of `backend`."""
+        """Starts the thread, which ends with the group of `backend`."""
         self._board = board
         self._recorder = recorder
         self._standing = backend_while_standing(group)
@@ -147,7 +149,7 @@ class Following:
         self._look_s = look_s
         self._memory = Memory()
         self._verdict: Verdict | None = None
-        # What was said before is of a former job, or of steps long ago.
+        # Earlier verdicts belong to a former job, or to old steps.
         self._heard = board.num_verdicts(self._name)
         self._has_warned = False
         self._ended = threading.Event()
@@ -164,11 +166,11 @@ class Following:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The last one; None before the first."""
+        """The last verdict; None before the first."""
         return self._verdict
 
     def stop(self) -> None:
-        """Ends it; nothing is said of any rank any more. Idempotent."""
+        """Ends the thread and withdraws all advice. Idempotent."""
         atexit.unregister(self.stop)
         if self._ended.is_set():
             return
@@ -182,7 +184,7 @@ class Following:
             return  # the group has ended
 
     def _member(self) -> _C.AikidoBackend:
-        """ConfigError: the group has ended."""
+        """The backend of the group; raises ConfigError if the group has ended."""
         backend = self._standing()
         if backend is None:
             raise ConfigError("The group that was followed has ended.")
@@ -196,14 +198,14 @@ class Following:
                 if last == self._heard:
                     continue
                 told = board.verdict(self._name, last)
-                if told is None:  # its number is known a moment before
+                if told is None:  # the counter is set a moment before the verdict
                     continue
                 self._heard = last
                 self._verdict = Verdict.of_json(told["verdict"])
                 said = {int(rank): advice for rank, advice in told["said"].items()}
                 _tell(self._member(), said, self._group)
         except (AikidoError, RuntimeError, ValueError):
-            return  # the job has gone, or the group
+            return  # the job or the group has ended
 
     def _lead(self) -> None:
         try:
@@ -212,11 +214,11 @@ class Following:
                 for _ in range(_TRIES):
                     if self._ask_once() or self._ended.is_set():
                         break
-        except (AikidoError, RuntimeError):  # the job has gone, or the group
+        except (AikidoError, RuntimeError):  # the job or the group has ended
             return
 
     def _ask_once(self) -> bool:
-        """Whether a trace came."""
+        """Traces once; returns True if a trace was received."""
         step, now = self._recorder.step, time.monotonic()
         if self._ended.wait(_HEARD_S):
             return False
@@ -228,7 +230,8 @@ class Following:
             found = collect(
                 self._board, first, last, timeout_s=timeout_s, ended=self._ended
             )
-        except RetryLaterError:  # the training pauses, or somebody records by hand
+        # The training pauses, or another caller records by hand.
+        except RetryLaterError:
             return False
         dumps = [read(data, f"the dump of rank {r}") for r, data in found.dumps.items()]
         for rank in found.dumps:
@@ -239,7 +242,7 @@ class Following:
             for each in facts_of(dumps)
             if first <= each.step <= last and len(each.ranks) == num_ranks
         ]
-        # The one whose trace is missing may be the one that all wait for.
+        # The rank without a trace may be the rank that all others wait for.
         if window:
             verdict = attribute(window)
             said = self._memory.add(verdict)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Asks all ranks for a trace of named steps, and writes what they give."""
+"""Requests to all ranks for a trace of given steps, and output of the traces."""
 
 import atexit
 import threading
@@ -34,28 +34,29 @@ def arm(
     folder: str | Path | None = None,
     timeout_s: float = 600.0,
 ) -> "Future[list[Dump]]":
-    """Traces named steps on all ranks, at the word of any one of them.
+    """Traces given steps on all ranks, requested by any one of them.
 
-    All have called `watch`. It returns at once, and a thread of this rank waits for the
-    others: do not wait for the result before this rank has done these steps itself.
-    The step before is traced too: verdicts on the first need to know its end. What is
-    to be known of the traces, such as a rank that is missing, are warnings.
+    All ranks must have called `watch`. The call returns at once, and a thread of this
+    rank waits for the traces: do not wait for the result before this rank has done
+    these steps itself. The step before is traced too, because verdicts on the first
+    step need its end. Problems of the traces, such as a missing rank, are warnings.
 
     Args:
-        first: step to be traced; one that comes later than in a second, or a rank may
-            hear of it too late and begins later.
-        last: step to be traced; None is the first.
+        first: first step to trace. It should begin more than a second from now;
+            otherwise a rank may read the request too late and begin later.
+        last: last step to trace; None is the first.
         output: file for ui.perfetto.dev; None writes none.
-        folder: for the dump of each rank, `rank0.trace` and so on; None writes none.
-        timeout_s: for all ranks to be through.
+        folder: folder for the trace of each rank, `rank0.trace` and so on; None writes
+            none.
+        timeout_s: seconds until all ranks must have done the steps.
 
     Returns:
-        The traces, by rank, once they are there and written; or the error, a
-        RetryLaterError where no trace came.
+        A future with the traces by rank, after they were received and written. If no
+        trace arrives, it has a RetryLaterError.
 
     Raises:
-        ConfigError: there is no aikido group, nobody has called `watch`, a file cannot
-            be written, or these are no steps.
+        ConfigError: there is no aikido group, no rank has called `watch`, a file cannot
+            be written, or the steps are invalid.
     """
     backend_of(None)
     last = first if last is None else last
@@ -77,9 +78,9 @@ def ask(
     *,
     timeout_s: float,
 ) -> "Future[list[Dump]]":
-    """The same for any store; the thread has its own connection to it."""
+    """Does the work of `arm` for any store; the thread has its own connection to it."""
     board = Board(own_connection(store))
-    board.num_ranks()  # whether anybody listens
+    board.num_ranks()  # raises if no rank listens
     result: Future[list[Dump]] = Future()
     ended = threading.Event()
 
@@ -109,7 +110,7 @@ def ask(
 
 
 def check_places(output: Path | None, folder: Path | None) -> None:
-    """Raises ConfigError if one of them cannot be written: ranks were in vain then."""
+    """Raises ConfigError if a path cannot be written, before ranks trace in vain."""
     if output is not None:
         check_writable(output)
     if folder is not None:
@@ -124,23 +125,24 @@ def write(
     output: Path | None,
     folder: Path | None,
 ) -> tuple[list[Dump], list[str]]:
-    """Writes what was found, and clears it from the board once all of it is written.
+    """Writes the traces, and then removes them from the board.
 
     Args:
-        board: of the job.
-        number: of the request.
-        found: dumps by rank.
-        output: for the traces as one; None writes none.
-        folder: for the dump of each rank; None writes none.
+        board: board of the job.
+        number: number of the request.
+        found: traces by rank, as bytes.
+        output: file for all traces together; None writes none.
+        folder: folder for the trace of each rank; None writes none.
 
     Returns:
-        The traces, by rank, and what is to be known of them.
+        The traces by rank, and sentences about their problems.
 
     Raises:
-        ConfigError: it cannot be written or read; then it stays on the board.
+        ConfigError: a trace cannot be written or read. Then all stay on the board.
     """
     try:
-        in_order = sorted(found.items())  # not as they have come
+        # Sorted by rank, because the order of arrival is random.
+        in_order = sorted(found.items())
         traces = [read(data, f"the dump of rank {rank}") for rank, data in in_order]
         if folder is not None:
             for rank, data in found.items():
@@ -161,10 +163,10 @@ def write(
 def fetch(
     board: Board, number: int, *, output: Path, folder: Path | None
 ) -> tuple[list[Dump], list[str]]:
-    """The same with what a former request has left.
+    """Writes the traces that an earlier request has left on the board.
 
     Raises:
-        ConfigError: nothing of it is there, or as for `write`.
+        ConfigError: nothing is left of it, or as for `write`.
     """
     check_places(output, folder)
     ranks = range(board.num_ranks())

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which ranks made the others wait in a window of steps, and why. Pure.
+"""Decision which ranks made the others wait in a window of steps, and why. Pure.
 
-Each cause has a table of seconds, a row for each step: time stopped, own work, and the
-paces of the links in either direction. `_detect.find` says which columns are slow, and
-states the model. A loss of the own work is put down to the part of the step with the
-largest excess over the ranks that are not late.
+Each cause has a table of seconds with a row for each step: time stopped, own work, and
+the paces of the links in either direction. `_detect.find` decides which columns are
+slow, and describes the statistical model. A loss of own work is attributed to the part
+of the step with the largest excess over the ranks that are not late.
 """
 
 import math
@@ -32,20 +32,20 @@ from aikido_torch.trace._verdict import Cause, Culprit, Part, Pattern, Verdict
 
 __all__ = ["attribute", "attribute_joined", "attribute_windows"]
 
-# What a verdict "none" rules out, as a share of a step.
+# Largest loss that a verdict "none" may miss, as a share of a step.
 VISIBLE_SHARE = 0.2
 # Shortest stop that counts.
 _LEAST_STOP_S = 0.002
 # Patterns in the order in which a verdict prefers them.
 _ORDER: tuple[Pattern, ...] = ("steady", "drifting", "rotating", "transient")
-_LONGEST = 50  # steps of joined windows
+_LONGEST = 50  # largest number of steps of joined windows
 
 _Table = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A slow column of a table, with what it is of."""
+    """A slow column of a table, with its rank and cause."""
 
     cause: Cause
     part: Part | None
@@ -64,7 +64,7 @@ def attribute(window: Sequence[StepFacts]) -> Verdict:
     """The verdict on a few steps. Deterministic.
 
     Args:
-        window: what `facts_of` gave of them; at least one.
+        window: facts of the steps, from `facts_of`; at least one.
     """
     ranks = sorted({rank for facts in window for rank in facts.ranks})
     raw = _table(window, ranks, lambda own: own.work_s)
@@ -72,12 +72,12 @@ def attribute(window: Sequence[StepFacts]) -> Verdict:
     work = raw - _table(window, ranks, lambda own: own.stopped_in_work_s)
     work = np.maximum(work, 0.0)
     step_s = _step_without_losses(window, raw, work)
-    # Work that cannot be told from a stop says nothing of its rank.
+    # Work that may contain an unseen stop gives no information about its rank.
     unsure = _table(window, ranks, lambda own: own.unsure_s)
     work = np.where(unsure >= LEAST_SHARE * step_s, math.nan, work)
     own = find(work, step_s)
     losses = _stops(stopped, ranks, step_s)
-    if not losses:  # what a stop has delayed is late because of it
+    if not losses:  # delays that follow from a stop are no losses of their own
         losses += _network(window, ranks, step_s)
     if any(own.stages for facts in window for own in facts.ranks.values()):
         found = pipeline_losses(window, ranks, step_s)
@@ -103,13 +103,14 @@ def attribute(window: Sequence[StepFacts]) -> Verdict:
 
 
 def attribute_windows(steps: Iterable[StepFacts], *, size: int = 5) -> list[Verdict]:
-    """A verdict for each window of `size` steps, one behind another."""
+    """A verdict for each window of `size` consecutive steps."""
     steps = list(steps)
     return [attribute(steps[i : i + size]) for i in range(0, len(steps), size)]
 
 
 def attribute_joined(steps: Iterable[StepFacts], *, size: int = 5) -> list[Verdict]:
-    """The same, but a window that is too short is joined with those behind it.
+    """Like `attribute_windows`, but a window that is too short is joined with the next
+    ones.
 
     A window has at most 50 steps.
     """
@@ -143,7 +144,7 @@ def _table(window: Sequence[StepFacts], ranks: list[int], value_of: Any) -> _Tab
 def _step_without_losses(
     window: Sequence[StepFacts], raw: _Table, work: _Table
 ) -> float:
-    """Length of a step in which all ranks work as the fastest half does, in seconds."""
+    """Seconds of a step in which all ranks work as fast as the fastest half."""
     if work.size == 0:
         return 0.0
     half = work.shape[1] - work.shape[1] // 2
@@ -157,9 +158,9 @@ def _step_without_losses(
 
 
 def _stops(stopped: _Table, ranks: list[int], step_s: float) -> list[Loss]:
-    """Ranks that stood still while others ran.
+    """Ranks whose process was stopped while others ran.
 
-    When all stand still at once, as on a machine that sleeps, nobody waits for anybody.
+    If all ranks stop at once, as on a suspended machine, no rank waits for another.
     """
     half = stopped.shape[1] - stopped.shape[1] // 2
     usual = np.nan_to_num(np.sort(stopped, axis=1)[:, :half].mean(axis=1))
@@ -223,7 +224,7 @@ def _excess_by_part(
     slow: Slow,
     late: set[tuple[int, int]],
 ) -> dict[Part, float]:
-    """Seconds that each part of the step takes more; empty if none was recorded."""
+    """Additional seconds of each part of the step; empty if no parts were recorded."""
     more: defaultdict[Part, list[float]] = defaultdict(list)
     for row in slow.rows:
         steps = window[row].ranks
@@ -245,7 +246,7 @@ def _inputs(
     slow: Slow,
     late: set[tuple[int, int]],
 ) -> tuple[float, float]:
-    """Seconds that the rank waits for its data, and that the others do."""
+    """Seconds that the rank waits for its data, and that the other ranks wait."""
     own, usual = [], []
     for row in slow.rows:
         steps = window[row].ranks
@@ -302,7 +303,7 @@ def _network(
 
 
 def _pace(facts: StepFacts, pair: tuple[int, int]) -> float:
-    """Seconds per byte."""
+    """Seconds per byte of a link."""
     link = facts.links.get(pair)
     if link is None or link.num_bytes <= 0:
         return math.nan
@@ -312,16 +313,17 @@ def _pace(facts: StepFacts, pair: tuple[int, int]) -> float:
 def _sides(
     pairs: list[tuple[int, int]], paces: _Table, ranks: list[int], end: int
 ) -> _Table:
-    """Paces of what each rank sends (`end` 0) or receives (1), by step and rank.
+    """Paces of the data that each rank sends (`end` 0) or receives (1), by step and
+    rank.
 
-    A slow end makes all links of its direction slow, while half of the other ends may
-    be slow too. So the lower quartile of the links counts.
+    A slow end makes all links of its direction slow, but half of the other ends may be
+    slow too. So the lower quartile of the links counts.
     """
     sides = np.full((paces.shape[0], len(ranks)), math.nan)
     for column, rank in enumerate(ranks):
         own = [i for i, pair in enumerate(pairs) if pair[end] == rank]
         if own:
-            ordered = np.sort(paces[:, own], axis=1)  # NaN comes last
+            ordered = np.sort(paces[:, own], axis=1)  # NaN is sorted last
             sides[:, column] = ordered[:, len(own) // 4]
     return sides
 
@@ -329,7 +331,9 @@ def _sides(
 def _single_links(
     pairs: list[tuple[int, int]], paces: _Table, size: float, step_s: float
 ) -> list[Loss]:
-    """Links that are all that one rank sends and all that the other receives."""
+    """Slow links whose sender has no other receiver and whose receiver no other
+    sender.
+    """
     finding = find(paces * size, step_s)
     return [
         Loss(
@@ -342,10 +346,10 @@ def _single_links(
 
 
 def _one_direction(losses: list[Loss]) -> list[Loss]:
-    """Of each rank only the direction that lost more.
+    """Keeps for each rank only the direction with the larger loss.
 
-    Acknowledgements go the other way: where they queue, the good direction is slower
-    too, but less.
+    Acknowledgements travel in the opposite direction. If they queue, the healthy
+    direction is slower too, but less.
     """
     best: dict[int, Loss] = {}
     for loss in losses:

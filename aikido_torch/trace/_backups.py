@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What traces say of backups: for whom they stood in, and for whom nobody did."""
+"""Evaluation of traces for backups: which primaries they replaced, and how often."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -11,28 +11,29 @@ from aikido_torch.trace._spans import Kind, Outcome
 
 __all__ = ["BackupSummary", "backups_of"]
 
-# The name of its group, the members of that, and its number there.
+# Name and members of the group, and the number of the call in the group.
 _Call = tuple[tuple[str, tuple[int, ...]], int]
 _HAVE_A_RESULT = (Outcome.COMPLETE, Outcome.SKIPPED)
 
 
 @dataclass(frozen=True)
 class BackupSummary:
-    """How often a backup stood in for a primary, in calls that have a result.
+    """Number of calls in which a backup replaced a primary, among calls with a result.
 
-    A call is counted once, whoever told of it. Its result has shards, which may differ:
-    a call in which a backup stood in for a part, and nobody for another, is in both.
+    A call is counted once, even if several ranks traced it. Its result has shards,
+    which may differ: a call in which a backup replaced the primary for one part, and no
+    rank for another part, counts in both.
 
     Attributes:
-        primary: whose data shard it is.
-        backup: who stood in for it; None: nobody in any call, and what is of the backup
-            is 0.
-        num_calls: in which the backup stood in.
-        num_steps: of the user's training, to which those belong.
-        num_bytes: of results for which it did.
+        primary: the primary whose data shard it is.
+        backup: the backup that replaced it; None if no backup did in any call, and then
+            the numbers of the backup are 0.
+        num_calls: calls in which the backup replaced the primary.
+        num_steps: training steps of these calls.
+        num_bytes: bytes of results with the backup's contribution.
         num_own: calls whose result has the primary's own contribution in all parts.
-        num_without: calls whose result has some part without its data shard.
-        num_all: calls in which it was a primary.
+        num_without: calls with a part of the result that lacks this data shard.
+        num_all: calls in which the rank was a primary.
     """
 
     primary: int
@@ -46,10 +47,10 @@ class BackupSummary:
 
 
 def backups_of(dumps: Iterable[Dump]) -> list[BackupSummary]:
-    """By primary and backup, both ascending; empty where there were no backups.
+    """Summaries by primary and backup, both ascending; empty if there were no backups.
 
-    Every rank that traced a call tells the same of it. Calls of groups whose members
-    are not known are left out.
+    All ranks that traced a call recorded the same. Calls of groups with unknown members
+    are excluded.
     """
     primaries: dict[_Call, tuple[int, ...]] = {}
     steps: dict[_Call, int] = {}

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Traces as JSON that Perfetto (ui.perfetto.dev) and Chrome's tracing page open.
+"""Export of traces as JSON for Perfetto (ui.perfetto.dev) and Chrome's tracing page.
 
-Format: "Trace Event Format", Google: complete events (ph X), and arrows from what is
-sent to where it is received (ph s and f). A rank is a
-process; what may overlap is spread over as many lanes as it takes, because events of
-one lane have to nest.
+Format: "Trace Event Format", Google: complete events (ph X), and arrows from a send to
+its receive (ph s and f). A rank is a process. Overlapping spans are spread over several
+lanes, because events of one lane must nest.
 """
 
 import json
@@ -22,13 +21,15 @@ from aikido_torch.trace._stages import label_of
 
 __all__ = ["FRAMES", "events", "lanes", "write_chrome"]
 
-# transport::FrameKind of data.
+# Values of transport::FrameKind for data.
 FRAMES = {1: "contribution", 2: "result", 4: "data", 7: "message"}
 _Event = dict[str, Any]
 
 
 def lanes(spans: Iterable[Span]) -> list[list[Span]]:
-    """Spans of which none in a lane overlap: each in the first that is free."""
+    """Spreads spans over lanes without overlaps; each span goes to the first free
+    lane.
+    """
     packed: list[list[Span]] = []
     ends: list[int] = []
     for span in sorted(spans, key=lambda s: (s.begin_ns, -s.end_ns)):
@@ -52,15 +53,15 @@ def write_chrome(
     """Writes the traces of all ranks into one file, by the clock of rank 0.
 
     Args:
-        path: to write to.
-        dumps: of ranks of one job.
+        path: file to write.
+        dumps: traces of ranks of one job.
         profiles: files of torch.profiler's `export_chrome_trace`, of the same ranks.
 
     Returns:
-        What is to be known of it, in sentences; empty if all is well.
+        Sentences about problems of the traces; empty if there are none.
 
     Raises:
-        ConfigError: the dumps do not belong together, `path` cannot be written, or a
+        ConfigError: the dumps belong to different jobs, `path` cannot be written, or a
             profile cannot be read or placed.
     """
     dumps = list(dumps)
@@ -80,12 +81,12 @@ def write_chrome(
 
 
 def _zero_of(dumps: Iterable[Dump]) -> int:
-    """The first of all spans, by the clock of rank 0."""
+    """Begin of the first span, by the clock of rank 0."""
     return min((s.begin_ns for dump in dumps for s in dump.aligned()), default=0)
 
 
 def events(dumps: Iterable[Dump]) -> list[_Event]:
-    """The events of all ranks; times begin with the first of all spans."""
+    """Events of all ranks; times count from the begin of the first span."""
     aligned = [(dump, dump.aligned()) for dump in dumps]
     zero = min((s.begin_ns for _, spans in aligned for s in spans), default=0)
     flows = Flows()
@@ -136,7 +137,7 @@ def _meta(rank: int, thread: int, what: str, name: str) -> _Event:
 
 
 def _place(span: Span) -> tuple[int, str]:
-    """The group of lanes of a span: its place from above, and its title."""
+    """The group of lanes of a span: its position from the top, and its title."""
     peer = f"rank {span.peer}" if span.peer >= 0 else "a rank that is not known"
     match span.kind:
         case Kind.STOP:
@@ -155,7 +156,7 @@ def _place(span: Span) -> tuple[int, str]:
 
 
 def title_of(dump: Dump, span: Span) -> str:
-    """What a span is called."""
+    """Title of a span."""
     match span.kind:
         case Kind.STOP:
             return "stopped"

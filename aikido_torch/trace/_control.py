@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A thread on each rank that traces the steps that somebody asks for.
+"""Thread of each rank that traces steps on request.
 
-It looks at the store of the job a few times a second, and touches the training only by
-arming the recorder. Whatever goes wrong ends the thread, and nothing else.
+It polls the store of the job a few times a second, and affects the training only by
+arming the recorder. An error ends the thread, and nothing else.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from aikido_torch.trace._store import Board, Told, own_connection
 __all__ = ["Control"]
 
 _LOOK_S = 0.25
-# By then a requester that has its number has written down its steps, if it lives.
+# Time after which a requester that has a number must have written its steps.
 _STEPS_S = 5.0
 _BY_HAND = "records by hand (trace.start), or has not saved yet what it has recorded"
 
@@ -40,17 +40,17 @@ class Control:
         has_ended: Callable[[], bool] = lambda: False,
         look_s: float = _LOOK_S,
     ) -> None:
-        """The thread starts at once.
+        """Starts the thread.
 
         Args:
-            store: of the job.
-            recorder: of this process.
+            store: store of the job.
+            recorder: recorder of this process.
             place: rank and size.
-            take: gives a dump of what was recorded, as bytes, and empties the
-                recorder; None: somebody records by hand, whose it is.
-            has_ended: whether the group has ended, whose clock a dump needs; then the
-                thread ends, too.
-            look_s: how often it looks whether somebody asks.
+            take: returns a dump of the recorded spans as bytes, and empties the
+                recorder; None if a caller records by hand, who owns the spans.
+            has_ended: returns True if the group has ended, whose clock a dump needs;
+                then the thread ends too.
+            look_s: seconds between two polls.
         """
         self._recorder = recorder
         self._rank, size = place
@@ -60,7 +60,7 @@ class Control:
         self._ended = threading.Event()
         self._board = Board(own_connection(store))
         self._board.join(size)
-        # What was asked before is nothing to this rank: it may be of a former job.
+        # Earlier requests are ignored: they may belong to a former job.
         self._seen = self._board.num_requests()
         self._thread = threading.Thread(
             target=self._run, name="aikido-trace", daemon=True
@@ -86,7 +86,7 @@ class Control:
             return
 
     def _wanted(self, number: int) -> tuple[int, int] | None:
-        """The number of a request is known a moment before its steps are."""
+        """Steps of a request. Its number is visible a moment before its steps."""
         end = time.monotonic() + _STEPS_S
         while True:
             wanted = self._board.wanted(number)
@@ -102,7 +102,7 @@ class Control:
         recorder = self._recorder
         heard = recorder.step
         try:
-            # So that all the room is for these steps.
+            # Empties the recorder, so that all room is for these steps.
             if self._take() is None:
                 self._refuse(number, _BY_HAND)
                 return
@@ -111,9 +111,11 @@ class Control:
             recorder.arm_steps(0, -1)
             if self._has_ended():
                 self._refuse(number, f"has left its group before the end of {last}")
-            elif not is_wanted:  # nobody would ever clear what is given now
+            # No requester would ever clear a trace that is written now.
+            elif not is_wanted:
                 self._board.clear(number, self._rank)
-            elif (data := self._take()) is None:  # it has begun meanwhile
+            # A recording by hand has begun meanwhile.
+            elif (data := self._take()) is None:
                 self._refuse(number, _BY_HAND)
             else:
                 self._board.give(number, self._rank, data)
@@ -124,7 +126,9 @@ class Control:
             warnings.warn(f"rank {self._rank} {text}.", stacklevel=1)
 
     def _stay_until(self, last: int, number: int, heard: int) -> bool:
-        """Tells where it is until `last` is over. False: nobody wants it any more."""
+        """Reports its step until `last` is over. Returns False if the request was
+        cancelled.
+        """
         for beat in itertools.count():
             now = self._recorder.step
             self._board.tell(number, self._rank, Told(heard, now, beat))
@@ -137,7 +141,9 @@ class Control:
         return True
 
     def _tell_others(self, number: int, now: int, beat: int) -> None:
-        """Who has asked meanwhile waits for his turn, and knows that it is alive."""
+        """Reports to later requesters, which wait for their turn, that this rank is
+        alive.
+        """
         for other in range(number + 1, self._board.num_requests() + 1):
             if not self._board.is_off(other):
                 self._board.tell(other, self._rank, Told(now, now, beat))

@@ -1,41 +1,44 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Test of which columns of a table of seconds are slower than the others. Pure.
+"""Statistical test for columns of a table of seconds that are slower than others. Pure.
 
 A row is a step of the training, a column is a rank (or one end of a link).
 
 Model. The value of rank r in step t is
 
-    x[t, r] = level[t] + offset[r] + late[t, r] + noise[t, r]
+```text
+x[t, r] = level[t] + offset[r] + late[t, r] + noise[t, r]
+```
 
 `level` is common to all ranks, as in a step with a longer batch. `offset` is constant
-over the window and below a tenth of a step. `late` is what is looked for. `noise` has a
-median of zero, is independent of the other ranks and has the same spread on each.
-At most half of the ranks are late in most steps, so the fastest half is not.
+over the window and below a tenth of a step. `late` is the quantity to detect. `noise`
+has a median of zero, is independent between ranks and has the same spread on each. At
+most half of the ranks are late in most steps, so the fastest half is not late.
 
 Three tests share the false alarms (1 in 1,000 windows without a late rank):
 
-1. steady: rank against the fastest half. d = trimmed mean over the steps of
-   x[t, r] - mean of the fastest half. d is compared with its standard error twice: with
-   the noise of all ranks (t distribution, Bonferroni over the ranks, plus the bias from
-   choosing the fastest ranks), and with the noise of this rank alone, which a single
-   long step cannot pass. A rank statistic goes beside the distance: the rank is slower
-   than the middle of the others in more steps than chance allows. A trend within the
-   window is taken out of the noise. The noise counts for more where it is correlated
-   from step to step, or where the fastest half differs by more than the noise explains.
-2. outstanding: rank against its own history. After taking out the fast half of each
-   rank's own steps, the largest values stand apart from all others by a gap that is
-   larger than the range of the others, by a factor for their number. This finds ranks
-   that are late in a few steps, and ranks that are late in turn. Steps in which most
-   ranks stand apart name nobody; if there are many, the test finds nobody at all.
+1. steady: compares a rank with the fastest half. d is the trimmed mean over the steps
+  of x[t, r] minus the mean of the fastest half. d is compared with its standard error
+  twice: with the noise of all ranks (t distribution, Bonferroni over the ranks, plus
+  the bias from choosing the fastest ranks), and with the noise of this rank alone,
+  which a single long step cannot pass. A rank statistic must agree: the rank is slower
+  than the middle of the others in more steps than chance allows. A trend within the
+  window is removed from the noise. The noise is scaled up if it is correlated from step
+  to step, or if the ranks of the fastest half differ by more than the noise explains.
+2. outstanding: compares a rank with its own history. After subtracting the fast half of
+  each rank's own steps, the largest values are separated from all others by a gap. The
+  gap must be larger than the range of the others, by a factor that depends on their
+  number. This finds ranks that are late in a few steps, and ranks that are late in
+  turn. Steps in which most ranks are separated name no rank; if there are many such
+  steps, the test finds no rank.
 3. in turn: a permutation test. If the W largest values of W steps lie in nearly as many
-   different steps, and on several ranks, the late rank moves from step to step. The
-   distances play no part in its significance.
+  different steps, and on several ranks, the late rank moves from step to step. The size
+  of the values does not affect the significance.
 
 Power. `Finding.visible_s` is the steady loss that the first test finds in 99 of 100
-windows with this noise. A window that shows nothing says "none" only for losses above
-that. A loss in a single step has to be larger, about 15 times the noise; a loss that
-moves takes 15 steps to be seen when it is 4 times the noise.
+windows with this noise. A window without a finding says "none" only for losses above
+that. A loss in a single step must be larger, about 15 times the noise. A loss that
+moves between ranks and is 4 times the noise takes 15 steps to be seen.
 """
 
 import math
@@ -59,26 +62,27 @@ LEAST_SHARE = 0.1
 _FLOOR_SHARE, _FLOOR_S = 0.004, 20e-6
 # False alarms of each test, per window.
 _STEADY, _IN_TURN = 4e-4, 1e-4
-# Chance below which ranks may be late in turn: the window is too short to tell.
+# Chance below which ranks may be late in turn, although the window is too short to
+# decide.
 _SUSPECT = 0.02
 # Level of the test against a rank's own noise.
 _OWN = 0.005
 # Bias of the fastest half's mean against the mean of all, in standard errors.
 _BIAS = 0.8
-# Logarithm of the odds at which a rank counts as late, or as not late, beside others.
+# Log odds at which a rank counts as late, or as not late, beside others.
 _CLEAR = 4.6
 _POWER = 2.33  # standard normal quantile of 99 %
-# The spread of the faster half of a normal sample, by the spread of all of it.
+# Spread of the faster half of a normal sample, relative to the whole sample.
 _HALF_SPREAD = 0.6
-# Steps below which a pattern over the window has no meaning.
+# Number of steps below which a pattern over the window has no meaning.
 _FEWEST_STEPS = 3
 _FEWEST_FOR_TREND = 5
 _FEWEST_IN_TURN = 8
-_MOST = 0.6  # of the steps of a window
-# A step in which most ranks stand apart is long for all and names nobody. At most one
-# step of so many in which a rank stands apart may be of this kind.
+_MOST = 0.6  # share of a window's steps that counts as most
+# A step in which most ranks are separated is long for all ranks, and names none. At
+# most one in this many steps with separated ranks may be such a step.
 _COMMON = 8
-# A tail is heavy if its largest values are so much larger than in normal noise.
+# A tail is heavy if its largest values exceed those of normal noise by this factor.
 _HEAVY = 1.45
 
 
@@ -87,12 +91,12 @@ class Slow:
     """A column that is slower than the others.
 
     Attributes:
-        column: its number.
-        lost_s: seconds more than the fastest half, the median of `rows`.
-        own_s: its value there, and
-        usual_s: that of the fastest half.
-        rows: in which it was seen.
-        total_s: seconds more, the sum over `rows`.
+        column: its index.
+        lost_s: seconds above the fastest half, the median over `rows`.
+        own_s: median value of the column in these rows.
+        usual_s: median of the fastest half in these rows.
+        rows: rows in which the loss was seen.
+        total_s: seconds above the fastest half, the sum over `rows`.
     """
 
     column: int
@@ -105,13 +109,13 @@ class Slow:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a table shows.
+    """Result of the tests on a table.
 
     Attributes:
-        pattern: how the loss is spread over the rows.
+        pattern: distribution of the loss over the rows.
         slow: columns with a loss, the largest loss first.
         visible_s: steady loss that is found in 99 of 100 such tables; infinite if the
-            noise cannot be told.
+            noise cannot be estimated.
     """
 
     pattern: Pattern
@@ -123,8 +127,8 @@ def find(values: Table, step_s: float) -> Finding:
     """Finds slow columns.
 
     Args:
-        values: seconds, rows are steps; NaN where a value is missing.
-        step_s: length of a step that nobody delays.
+        values: seconds, rows are steps; NaN if a value is missing.
+        step_s: length of a step without delays.
     """
     columns, table = _complete(values)
     if table.shape[0] < 1 or table.shape[1] < 2:
@@ -132,7 +136,8 @@ def find(values: Table, step_s: float) -> Finding:
     least_s = LEAST_SHARE * step_s
     floor_s = max(_FLOOR_SHARE * step_s, _FLOOR_S)
     rows = table.shape[0]
-    # A window of few steps may have a trend, and may be too short to spend on it.
+    # A short window may have a trend, but may have too few degrees of freedom to fit
+    # it.
     with_trend = rows >= _FEWEST_FOR_TREND
     noise = _Noise(table, floor_s, least_s, with_trend=with_trend and rows > 5)
     late = _steady(table, noise, least_s)
@@ -157,7 +162,9 @@ def find(values: Table, step_s: float) -> Finding:
 
 
 def _complete(values: Table) -> tuple[NDArray[Any], Table]:
-    """Columns with at least half of their values, the gaps filled by their median."""
+    """Columns with at least half of their values; gaps get the median of their
+    column.
+    """
     known = np.isfinite(values)
     columns = np.flatnonzero(known.mean(axis=0) >= 0.5) if values.size else np.array([])
     table = values[:, columns.astype(int)]
@@ -170,7 +177,9 @@ def _complete(values: Table) -> tuple[NDArray[Any], Table]:
 
 
 def _slow(table: Table, late: NDArray[Any], usual: Table) -> list[Slow]:
-    """The columns of a mask of late values; `usual`: by row, what is not late."""
+    """The columns of a mask of late values; `usual`: by row, the mean of values on
+    time.
+    """
     found = []
     for column in np.flatnonzero(late.any(axis=0)):
         rows = np.flatnonzero(late[:, column])
@@ -228,9 +237,9 @@ def _error2(table: Table, lost_freedom: int) -> Table:
 
 
 def _without_trend(table: Table) -> tuple[Table, Table]:
-    """The table without the trend of each column, and these trends per row.
+    """The table without the trend of each column, and the slopes per row.
 
-    A trend is the median over pairs that are half a window apart.
+    A slope is the median over pairs of rows that are half a window apart.
     """
     rows = table.shape[0]
     apart = rows // 2
@@ -240,11 +249,11 @@ def _without_trend(table: Table) -> tuple[Table, Table]:
 
 
 class _Noise:
-    """The noise of a table, and what can be seen through it.
+    """The noise of a table, and the loss that is visible in spite of it.
 
     Attributes:
         usual: by row, the mean of the fastest half.
-        more: what each value is above that.
+        more: each value minus that mean.
         distance: the trimmed mean of `more`, by column.
         visible_s: see `Finding`.
     """
@@ -257,7 +266,7 @@ class _Noise:
         self.error = self.limit = self.visible_s = math.inf
         self.own_error = np.full(self.columns, math.inf)
         self.own_limit = math.inf
-        lost = int(with_trend)  # degrees of freedom
+        lost = int(with_trend)  # degrees of freedom that the trend takes
         kept = self.rows - 2 * _trim(self.rows) - lost
         pooled, freedom = self._pooled(table, lost, kept)
         location = _location(table)
@@ -265,7 +274,7 @@ class _Noise:
         fast = order[: _half(self.columns)]
         self.is_slow_half = np.ones(self.columns, bool)
         self.is_slow_half[fast] = False
-        # A rank that is faster than most is not what the others are compared with.
+        # The other ranks are not compared with ranks that are faster than most.
         far = max(least_s / 2, 4 * math.sqrt(pooled))
         alike = fast[location[fast] >= location[fast[-1]] - far]
         self.usual: Table = table[:, alike].mean(axis=1)
@@ -290,8 +299,10 @@ class _Noise:
         self.visible_s = self.error * needed * (1 + 1 / math.sqrt(2 * freedom))
 
     def _pooled(self, table: Table, lost: int, kept: int) -> tuple[float, int]:
-        """Squared standard error of a column's mean from the noise of all columns, and
-        its degrees of freedom."""
+        """Squared standard error of a column's mean, and its degrees of freedom.
+
+        The noise of all columns is pooled.
+        """
         columns = self.columns
         flat = _without_trend(table)[0] if lost else table
         rest = flat - flat.mean(axis=1, keepdims=True)
@@ -301,11 +312,12 @@ class _Noise:
         pooled = float(_error2(self.rest, lost).mean()) * columns / (columns - 1)
         if columns > 2:
             return pooled, (columns - 1) * (kept - 1)
-        # Each of two columns by itself tells twice as much as their difference.
+        # With two columns, each column alone has twice the information of their
+        # difference.
         return max(pooled, float(_error2(flat, lost).mean())), 2 * (kept - 1)
 
     def _inflation(self, error2: float, alike: Table) -> float:
-        """By how much errors of means are larger than independent noise makes them."""
+        """Factor by which errors of means exceed those of independent noise."""
         factor = 1.0
         rest = self.rest
         if self.rows >= 10:
@@ -322,7 +334,7 @@ class _Noise:
         return factor
 
     def is_trend(self, late: NDArray[Any]) -> bool:
-        """Whether the loss of the first late column grows or falls over the window."""
+        """True if the loss of the first late column grows or falls over the window."""
         column = int(np.argmax(np.where(late.any(axis=0), self.distance, -np.inf)))
         change = abs(float(self.slopes[column])) * (self.rows - 1)
         error = float(self.own_error[column]) * math.sqrt(12)
@@ -346,7 +358,7 @@ def _steady(table: Table, noise: _Noise, least_s: float) -> NDArray[Any]:
     )
     if not is_sure.any():
         return nobody
-    # Of the others, those that are nearer to the least of these than to nobody.
+    # Also other columns whose loss is nearer to the least of these than to zero.
     least = float(noise.distance[is_sure].min())
     is_late = is_sure | (noise.is_slow_half & (noise.distance > least / 2))
     evidence = np.abs(noise.distance - least / 2) * least / noise.error**2
@@ -358,13 +370,13 @@ def _steady(table: Table, noise: _Noise, least_s: float) -> NDArray[Any]:
 
 
 def _detectable(limit: float, freedom: int) -> float:
-    """Standard errors by which a loss must be there to pass `limit` in 99 %."""
+    """Loss in standard errors that passes `limit` in 99 % of the windows."""
     return limit + _POWER * math.sqrt(1 + limit**2 / (2 * freedom))
 
 
 @lru_cache(maxsize=1024)
 def _t_quantile(level: float, freedom: int) -> float:
-    """Of Student's t distribution; Hill's algorithm 396 (CACM 1970)."""
+    """Quantile of Student's t distribution; Hill's algorithm 396 (CACM 1970)."""
     if freedom < 1:
         return math.inf
     two_sided = 2 * (1 - level)
@@ -393,7 +405,9 @@ def _t_quantile(level: float, freedom: int) -> float:
 
 
 def _significant_ratio(freedom: int) -> float:
-    """0.999 quantile of chi squared by its freedom (Wilson and Hilferty)."""
+    """0.999 quantile of chi squared divided by its freedom (Wilson and Hilferty
+    1931).
+    """
     share = 2 / (9 * freedom)
     return (1 - share + 3.09 * math.sqrt(share)) ** 3
 
@@ -404,7 +418,7 @@ def _significant_ratio(freedom: int) -> float:
 def _outstanding(
     table: Table, floor_s: float, least_s: float
 ) -> tuple[NDArray[Any], Pattern]:
-    """Mask of the values that stand apart from all others, and their pattern."""
+    """Mask of the values that are separated from all others, and their pattern."""
     rows, columns = table.shape
     nobody = np.zeros(table.shape, bool)
     rest = _without_history(table)
@@ -426,7 +440,7 @@ def _outstanding(
 
 
 def _without_history(table: Table) -> Table | None:
-    """Without the fast half of each rank's own steps and of the ranks of each step.
+    """The table without the fast half of each rank's steps and of each step's ranks.
 
     None if the window is too short for that.
     """
@@ -445,7 +459,9 @@ def _without_history(table: Table) -> Table | None:
 def _cut_of(
     ordered: Table, num_free: int, floor_s: float, least_s: float, most: int
 ) -> float | None:
-    """The smallest value that stands apart. `ordered` falls."""
+    """The smallest separated value; None if no gap is large enough. `ordered`
+    descends.
+    """
     heights = ordered - ordered[-1] + floor_s
     ratios = heights[:-1] / heights[1:]
     for i in np.argsort(-ratios[:most], kind="stable")[:8]:
@@ -462,18 +478,20 @@ def _cut_of(
 def _needed_ratio(below: Table, above: int, num_values: int) -> float:
     """The least ratio of heights at a gap that chance does not explain.
 
-    A height is the distance from the smallest value. The ratio is fitted to
-    simulations of 4 to 3,200 values, so that normal, log-normal and exponential noise
-    and Student's t with 4 degrees of freedom pass it in 1 of 2,000 tables. Several
-    values above one gap are rarer than one. One value needs more where the tail of the
-    others is heavy, or where they are too few to tell. Even a light tail may be the
-    beginning of a heavy one: of 200 such t values the largest is 10 times the noise
-    in 1 table of 70, while the others look normal. So one value has a floor.
+    A height is the distance from the smallest value. The ratio is fitted to simulations
+    of 4 to 3,200 values, so that normal, log-normal and exponential noise, and
+    Student's t with 4 degrees of freedom, pass it in 1 of 2,000 tables. Several values
+    above one gap are rarer than a single value. A single value needs a larger ratio if
+    the tail of the others is heavy, or if they are too few to estimate the tail. Even a
+    light tail may be the beginning of a heavy tail: of 200 such t values the largest is
+    10 times the noise in 1 table of 70, while the others look normal. So a single value
+    has a lower bound.
     """
     few = 85 / num_values * (1 + (8 / num_values) ** 2)
     discount = max(float(above) ** -0.6, 0.45 if num_values < 40 else 0.28)
     light = (1.2 + few) * discount
-    slope = 1.5 if num_values < 300 else 6.0  # more values tell more of a tail
+    # More values give more information about a tail.
+    slope = 1.5 if num_values < 300 else 6.0
     heavy = _tail_weight(below, num_values) - _HEAVY
     needed = light * max(1.0, min(5.0, 1 + slope * heavy) / above)
     if above == 1:
@@ -482,9 +500,10 @@ def _needed_ratio(below: Table, above: int, num_values: int) -> float:
 
 
 def _tail_weight(ordered: Table, num_values: int) -> float:
-    """How far the largest values lie, by the place that normal noise gives them.
+    """Ratio of the largest values to their expected places under normal noise.
 
-    The mean over six values; the largest alone says little of a tail. `ordered` falls.
+    The mean over six values, because the largest alone says little about a tail.
+    `ordered` descends.
     """
     middle = float(np.median(ordered))
     spread = 1.4826 * float(np.median(np.abs(ordered - middle)))
@@ -495,7 +514,9 @@ def _tail_weight(ordered: Table, num_values: int) -> float:
 
 @lru_cache(maxsize=1024)
 def _normal_places(number: int, num_values: int) -> Table:
-    """Of the largest of so many normal values, in standard deviations (Blom)."""
+    """Expected places of the largest of `num_values` normal values, in sd (Blom
+    1958).
+    """
     at = (np.arange(number) + 0.6) / num_values
     return np.array([NormalDist().inv_cdf(1 - each) for each in at])
 
@@ -507,7 +528,7 @@ def often_late(late: NDArray[Any]) -> NDArray[Any]:
 
 
 def pattern_of(late: NDArray[Any]) -> Pattern:
-    """How late values are spread over rows and columns."""
+    """Distribution of late values over rows and columns."""
     rows = late.shape[0]
     by_row, by_column = late.any(axis=1).sum(), late.sum(axis=0)
     if rows < _FEWEST_STEPS:
@@ -532,7 +553,7 @@ def _in_turn(
     nobody = np.zeros(table.shape, bool)
     if rows < _FEWEST_IN_TURN:
         return nobody, "none"
-    # Of a few ranks, their mean in a step would follow the one that is late.
+    # With few ranks, their mean in a step would follow the late rank.
     rest = table - np.sort(table, axis=0)[: rows // 2].mean(axis=0)
     if columns >= 8:
         rest = rest - _fast_of_row(rest)[:, None]
@@ -554,7 +575,7 @@ def _in_turn(
 
 @lru_cache(maxsize=4096)
 def _chance_of_rows(hit: int, rows: int, columns: int) -> float:
-    """That `rows` values of a table, drawn at random, lie in at least `hit` rows."""
+    """Probability that `rows` random cells of a table lie in at least `hit` rows."""
     total = math.comb(rows * columns, rows)
     ways = 0
     for exact in range(hit, rows + 1):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What one rank has recorded, in memory and as a file."""
+"""Recorded spans of one rank, in memory and as a file."""
 
 import json
 import struct
@@ -24,23 +24,24 @@ __all__ = [
 ]
 
 _FORMAT = "aikido-trace"
-# A line of JSON, and spans as they are in memory (csrc/trace/span.h), deflated.
+# The file has a line of JSON, then the compressed spans in their memory layout
+# (csrc/trace/span.h).
 _VERSION = 3
-# Those of version 2 have no holes, and no number of data shards in calls.
+# Files of version 2 have no holes, and no number of data shards in calls.
 _READABLE = (2, _VERSION)
-# Whose spans have a name of their dump.
+# Kinds of spans with a name of their dump.
 _NAMED = (Kind.OPERATION, Kind.RECEIVE_CHUNK, Kind.SECTION, Kind.HOLE)
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How the clock of rank 0 goes beside that of a rank.
+    """Linear relation between the clock of a rank and the clock of rank 0.
 
     Attributes:
-        at_ns: by the clock of the rank.
-        offset_ns: of rank 0 at that time.
-        drift: share of the time that the clock of rank 0 gains.
-        error_ns: half of the shortest round trip that this was learnt from.
+        at_ns: reference time by the clock of the rank.
+        offset_ns: clock of rank 0 minus that of the rank at this time.
+        drift: nanoseconds that the clock of rank 0 gains per nanosecond.
+        error_ns: half of the shortest round trip of the measurement.
     """
 
     at_ns: int = 0
@@ -49,28 +50,27 @@ class Clock:
     error_ns: int = 0
 
     def of_rank_0(self, ns: int) -> int:
-        """The time of rank 0 at a time of this rank."""
+        """Converts a time of this rank to the time of rank 0, in ns."""
         return ns + self.offset_ns + round(self.drift * (ns - self.at_ns))
 
 
 @dataclass
 class Dump:
-    """What one rank has recorded.
+    """Recorded spans of one rank.
 
     Attributes:
-        rank: whose it is; here and in spans those of the job.
-        size: of the job.
-        job: the same on all ranks of a job.
-        names: of groups and sections, by Span.name.
-        members: of each group, by its name and in the order of their ranks there; empty
-            if they are not known. A group that is not among them has the ranks of the
-            job.
+        rank: rank of the recorder; here and in spans, ranks are those of the job.
+        size: number of ranks of the job.
+        job: name of the job, equal on all its ranks.
+        names: names of groups and sections, by Span.name.
+        members: members of each group by its name, in the order of their ranks there;
+            empty if unknown. A group without an entry has the ranks of the job.
         operations: names of collectives, by Span.detail of an operation.
-        spans: in no particular order.
-        dropped: spans for which there was no room.
-        clock: None if it was not known.
-        host: where the rank ran.
-        wall_ns: the wall clock (time.time_ns) less the clock of the spans; None in
+        spans: the spans, in no particular order.
+        dropped: number of spans for which there was no room.
+        clock: relation to the clock of rank 0; None if unknown.
+        host: host of the rank.
+        wall_ns: the wall clock (time.time_ns) minus the clock of the spans; None in
             dumps of older versions.
     """
 
@@ -87,7 +87,7 @@ class Dump:
     wall_ns: int | None = None
 
     def aligned(self) -> list[Span]:
-        """The spans by the clock of rank 0; as they are if that is not known."""
+        """The spans by the clock of rank 0; unchanged if that is unknown."""
         if self.clock is None:
             return self.spans
         of_rank_0 = self.clock.of_rank_0
@@ -101,24 +101,26 @@ class Dump:
         ]
 
     def groups(self) -> list[tuple[str, tuple[int, ...]]]:
-        """By Span.name, for spans that have a group: its name, and its members."""
+        """By Span.name of a group's span: name and members of the group."""
         everybody = tuple(range(self.size))
         return [(name, self.members.get(name, everybody)) for name in self.names]
 
     def primary_of(self, hole: Span) -> int | None:
-        """Whose data shard a hole is of; None: the members are not known."""
+        """The primary whose data shard a hole belongs to; None if the members are
+        unknown.
+        """
         members = self.groups()[hole.name][1]
         return members[hole.shard] if hole.shard < len(members) else None
 
     def in_job(self, spans: list[Span]) -> list[Span]:
-        """Spans whose peers are ranks in their group, as the recorder has them.
+        """Converts peers from ranks of their group, as recorded, to ranks of the job.
 
-        A peer is -1 afterwards where the members are not known.
+        A peer becomes -1 if the members are unknown.
         """
         return self._renumbered(spans, lambda group: dict(enumerate(group)))
 
     def to_bytes(self) -> bytes:
-        """As in a file."""
+        """The content of a file."""
         spans = self._renumbered(
             self.spans, lambda group: {rank: i for i, rank in enumerate(group)}
         )
@@ -143,16 +145,16 @@ class Dump:
         ]
 
     def write(self, path: str | Path) -> None:
-        """Writes it to a file.
+        """Writes the dump to a file.
 
         Raises:
-            ConfigError: it cannot be written there.
+            ConfigError: the file cannot be written.
         """
         write_file(path, self.to_bytes())
 
 
 def encode(dump: Dump, raw: bytes) -> bytes:
-    """A file of `dump`, but with the spans that `raw` has."""
+    """The content of a file with the attributes of `dump` and the spans in `raw`."""
     packed = zlib.compress(raw, 1)
     clock = dump.clock
     head = {
@@ -179,14 +181,14 @@ def encode(dump: Dump, raw: bytes) -> bytes:
 
 
 def read(source: str | Path | bytes, name: str = "") -> Dump:
-    """Reads what `Dump.write` wrote.
+    """Reads a file of `Dump.write`.
 
     Args:
-        source: a file, or what is in one.
-        name: for errors; None is the file.
+        source: a file, or the content of a file.
+        name: name for errors; "" is the file.
 
     Raises:
-        ConfigError: there is no such file, it is none of these, or it is cut off.
+        ConfigError: the file does not exist, has another format, or is truncated.
     """
     name = name or (str(source) if not isinstance(source, bytes) else "this dump")
     if isinstance(source, bytes):
@@ -234,7 +236,7 @@ def read(source: str | Path | bytes, name: str = "") -> Dump:
             f"{name} is damaged: its first line lacks or garbles {error}; write it "
             "again."
         ) from error
-    told = head.pop("head_crc32", None)  # earlier aikidos wrote none
+    told = head.pop("head_crc32", None)  # earlier versions wrote none
     if told is not None and head["version"] == _VERSION and told != _crc32_of(head):
         raise ConfigError(
             f"{name} is damaged: the checksum of its first line is wrong; copy it "
@@ -290,7 +292,7 @@ def _clock(at_ns: object, offset_ns: object, drift: object, error_ns: object) ->
 
 
 def write_file(path: str | Path, data: bytes) -> None:
-    """Raises ConfigError, with what is wrong, if that cannot be done."""
+    """Writes a file; raises ConfigError with the reason if that is impossible."""
     try:
         Path(path).write_bytes(data)
     except OSError as error:
@@ -298,7 +300,7 @@ def write_file(path: str | Path, data: bytes) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raises what `write_file` would. Leaves a file as it is, and makes none."""
+    """Raises the error that `write_file` would raise, without changing the file."""
     path = Path(path)
     try:
         is_new = not path.exists()
@@ -318,10 +320,11 @@ def _unwritable(path: str | Path, error: OSError) -> ConfigError:
 
 
 def check_together(dumps: Iterable[Dump]) -> list[str]:
-    """What is to be known of dumps that are looked at together, in sentences.
+    """Sentences about problems of dumps that are evaluated together.
 
     Raises:
-        ConfigError: there are none, they are of several jobs, or a rank is there twice.
+        ConfigError: there are none, they belong to several jobs, or a rank is there
+            twice.
     """
     dumps = list(dumps)
     if not dumps:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What spans say of each step: what each rank did itself, and what each link took.
+"""Facts about each step from spans: the own work of each rank, and times of links.
 
-Nothing here compares the clocks of two ranks but the time in which a sender was
-stopped: the own work of a rank is from its own clock alone. Time after a call, which
-all ranks share because the result makes them equal, is nobody's work.
+Only one fact compares the clocks of two ranks: the time in which a sender was stopped.
+The own work of a rank uses its own clock alone. Time after a call counts as no rank's
+work, because all ranks get the result at the same time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,13 +20,13 @@ from aikido_torch.trace._verdict import Part
 
 __all__ = ["LinkStep", "RankStep", "StepFacts", "facts_of"]
 
-# A stop is known with this error: it begins at the last look of the thread that sees
-# stops, and that thread looks so often (csrc/trace/stop_watch.h).
+# Error of the begin of a stop: the thread that detects stops checks the clock at this
+# interval, and a stop begins at its last check (csrc/trace/stop_watch.h).
 _LOOK_NS = 40_000_000
-# Of shorter payloads mostly the header is timed.
+# The time of shorter payloads is mostly that of the header.
 _LEAST_BYTES = 4096
-# Parts of a step in which a rank is busy, whatever calls are under way: name of the
-# section, and of the part.
+# Parts of a step in which a rank is busy, even if calls are in progress: name of the
+# section, and the part.
 _BUSY: dict[str, Part] = {
     "data": "input",
     "forward": "forward",
@@ -40,21 +40,21 @@ class RankStep:
     """One step of one rank, in seconds.
 
     Attributes:
-        work_s: from the results of the step before to the last call of this one,
-            without waiting in between; what the rank alone is to blame for.
-        input_s: of it, waiting for data.
-        stopped_s: of the whole step, the process did not run. A stop whose beginning
-            reaches into the step before counts in the step that has most of it.
-        stopped_in_work_s: of work_s.
-        unsure_s: error of stopped_in_work_s, and so of what is left of the work.
-        length_s: from the results of the step before to those of this one.
+        work_s: from the results of the step before to the last call of this step,
+            without waits in between; the time for which the rank alone is responsible.
+        input_s: part of it in which the rank waited for data.
+        stopped_s: time of the whole step in which the process did not run. A stop that
+            began in the step before counts in the step with the larger part.
+        stopped_in_work_s: part of it within work_s.
+        unsure_s: error of stopped_in_work_s, and so of the remaining work.
+        length_s: from the results of the step before to the results of this step.
         parts: seconds of work_s by part of the step: "input", "forward", "backward",
-            "optimizer", and "loop" for the code between them. Empty where no parts
-            were recorded.
-        stages: of a pipeline: seconds of computing for one micro-batch, by stage that
-            the rank has.
-        planned_s: what its plan says that each of these stages takes, of any unit of
-            work; empty without a plan.
+            "optimizer", and "loop" for the code between them. Empty if no parts were
+            recorded.
+        stages: in a pipeline: seconds of computation for one micro-batch, by stage of
+            the rank.
+        planned_s: planned time of each of these stages, in any unit of work; empty
+            without a plan.
     """
 
     work_s: float
@@ -70,11 +70,11 @@ class RankStep:
 
 @dataclass(frozen=True)
 class LinkStep:
-    """What one rank received from another in a step.
+    """Data that one rank received from another in a step.
 
     Attributes:
-        num_bytes: of payloads.
-        seconds: that they were on their way, from header to last byte.
+        num_bytes: bytes of payloads.
+        seconds: time of their transfers, each from header to last byte.
     """
 
     num_bytes: int
@@ -83,12 +83,12 @@ class LinkStep:
 
 @dataclass
 class StepFacts:
-    """One step of all ranks that told of it.
+    """One step of all ranks that recorded it.
 
     Attributes:
         step: its number.
-        ranks: what they did, by rank.
-        links: what went from the first rank to the second.
+        ranks: facts by rank.
+        links: facts by sender and receiver.
     """
 
     step: int
@@ -97,9 +97,9 @@ class StepFacts:
 
 
 def facts_of(dumps: Iterable[Dump]) -> list[StepFacts]:
-    """The facts of each step, in their order; the first traced one is left out.
+    """The facts of each step in order, except the first traced step.
 
-    It has no step before it that says when it began.
+    The first step has no step before it that shows when it began.
     """
     dumps = list(dumps)
     steps: dict[int, StepFacts] = {}
@@ -122,21 +122,21 @@ def facts_of(dumps: Iterable[Dump]) -> list[StepFacts]:
 
 
 class Timeline:
-    """Spans by time: each step needs a few of those of the whole job."""
+    """Spans sorted by time, for quick access to the spans of one step."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(spans, key=lambda span: span.begin_ns)
         self._begins = [span.begin_ns for span in self._spans]
-        # Of those up to each; so they are in order although spans may overlap.
+        # Latest end of all spans up to each; ascending although spans may overlap.
         self._ends = list(accumulate((span.end_ns for span in self._spans), max))
 
     def between(self, begin: int, end: int) -> list[Span]:
-        """Those that are partly between two times, and maybe others before."""
+        """Spans that overlap with a time range, and possibly earlier ones."""
         first = bisect_right(self._ends, begin)
         return self._spans[first : bisect_left(self._begins, end)]
 
     def within(self, begin: int, end: int) -> int:
-        """Nanoseconds between two times, of spans that do not overlap."""
+        """Nanoseconds of a range that are covered by spans that do not overlap."""
         return sum(
             max(0, min(s.end_ns, end) - max(s.begin_ns, begin))
             for s in self.between(begin, end)
@@ -144,7 +144,7 @@ class Timeline:
 
 
 def _pipeline_steps(dump: Dump) -> dict[int, RankStep]:
-    """The steps of a rank of a pipeline: what it computes, and what it does between."""
+    """Steps of a rank of a pipeline: its computation, and its work between runs."""
     found = {}
     stopped = [s for s in dump.spans if s.kind == Kind.STOP]
     stops = Timeline(stopped)
@@ -152,7 +152,7 @@ def _pipeline_steps(dump: Dump) -> dict[int, RankStep]:
     runs = {s.step: s for s in sections if dump.names[s.name] == RUN}
     for step, work in stage_works(dump).items():
         if step - 1 not in runs:
-            continue  # nothing says when it began
+            continue  # the begin of the step is unknown
         parts: dict[Part, float] = {"loop": work.before_s}
         for by_part in work.stages.values():
             for part, seconds in by_part.items():
@@ -184,7 +184,7 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
     stopped = []
     for span in dump.spans:
         if span.kind == Kind.OPERATION and span.outcome == Outcome.OPEN:
-            continue  # nobody knows its end
+            continue  # the end of the call is unknown
         if span.kind == Kind.OPERATION and span.step >= 0:
             calls[span.step].append(span)
         elif span.kind == Kind.SECTION:
@@ -202,7 +202,8 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
         begin = max(s.end_ns for s in calls[step - 1])
         last_call = max(s.begin_ns for s in calls[step])
         end = max(s.end_ns for s in calls[step])
-        if last_call < begin:  # called ahead: nothing is known of its work
+        # The rank called early, so the length of its work is unknown.
+        if last_call < begin:
             continue
         busy = all_busy.between(begin, last_call)
         waited = all_waits.between(begin, last_call)
@@ -225,15 +226,15 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
 
 
 def _overlap(span: Span, begin: int, end: int) -> int:
-    """Nanoseconds of a span between two times."""
+    """Nanoseconds of a span within a range."""
     return max(0, min(span.end_ns, end) - max(span.begin_ns, begin))
 
 
 def _stopped(stops: list[Span], begin: int, end: int) -> int:
     """Nanoseconds of a step in which the process did not run.
 
-    A piece of a stop that is shorter than the error of its beginning counts only if it
-    is the largest piece.
+    A piece of a stop that is shorter than the error of its begin counts only if it is
+    the largest piece.
     """
     total = 0
     for stop in stops:
@@ -244,7 +245,7 @@ def _stopped(stops: list[Span], begin: int, end: int) -> int:
 
 
 def _unsure(stops: list[Span], begin: int, end: int) -> int:
-    """Nanoseconds between two times by which stops may be wrong."""
+    """Nanoseconds by which stops within a range may be wrong."""
     return sum(min(_overlap(stop, begin, end), _LOOK_NS) for stop in stops)
 
 
@@ -255,7 +256,7 @@ def _parts(
     begin: int,
     end: int,
 ) -> dict[Part, float]:
-    """Seconds of each part between two times, without waits and stops inside it."""
+    """Seconds of each part within a range, without waits and stops."""
     idle = _union([*waited, *stopped])
     found: dict[Part, float] = {}
     for part, timeline in by_part.items():
@@ -270,7 +271,7 @@ def _parts(
 
 
 def _union(spans: list[Span]) -> list[tuple[int, int]]:
-    """Times that any of the spans covers."""
+    """Time ranges that are covered by any of the spans."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted((s.begin_ns, s.end_ns) for s in spans):
         if found and begin <= found[-1][1]:
@@ -283,11 +284,10 @@ def _union(spans: list[Span]) -> list[tuple[int, int]]:
 def _waited(
     waits: list[Span], calls: list[Span], busy: list[Span], begin: int, end: int
 ) -> int:
-    """Nanoseconds between two times in which nothing of the rank's own was done.
+    """Nanoseconds within a range in which the rank waited for a call.
 
-    That is while it waits for a call. Nothing tells of waits for the future of a call:
-    one is taken for it where a call is under way and no part of the step is, if those
-    parts are recorded at all.
+    Waits for the future of a call are not recorded. If parts of the step are recorded,
+    time is taken for such a wait if a call is in progress and no part of the step is.
     """
     changes = []
     for kind, spans in enumerate((waits, calls, busy)):
@@ -316,13 +316,13 @@ def _links(
     step_of_call: dict[tuple[tuple[str, tuple[int, ...]], int], int],
     stops: dict[int, Timeline],
 ) -> dict[tuple[int, int], LinkStep]:
-    """By step and sender. What came while either end did not run says nothing."""
+    """By step and sender. Transfers while either end was stopped are excluded."""
     totals: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     groups = dump.groups()
     for span in dump.aligned():
         if span.kind != Kind.RECEIVE_CHUNK or span.bytes < _LEAST_BYTES:
             continue
-        if span.peer < 0:  # of a group whose members are not known
+        if span.peer < 0:  # the members of the group are unknown
             continue
         step = step_of_call.get((groups[span.name], span.number))
         ends = (stops[rank] for rank in (dump.rank, span.peer) if rank in stops)

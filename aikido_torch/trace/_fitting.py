@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Tables that fit the width of a terminal by leaving out columns, never by cutting."""
+"""Tables that fit into a terminal by omitting columns instead of cutting text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from rich.text import Text
 
 __all__ = ["Column", "fitting", "spans_of"]
 
-# A column of text may be as narrow as this; its words wrap.
+# Least width of a text column; its words wrap.
 _NARROWEST = 24
 
 
@@ -20,9 +20,9 @@ class Column:
 
     Attributes:
         title: its heading.
-        cells: of all rows.
-        importance: columns with the smallest one are left out first.
-        is_text: whether it is aligned left, and may wrap.
+        cells: texts of all rows.
+        importance: columns with the smallest value are omitted first.
+        is_text: True if it is left-aligned and may wrap.
     """
 
     title: str
@@ -37,12 +37,12 @@ class Column:
 
 
 def fitting(title: str, columns: Sequence[Column], width: int) -> Table:
-    """A table of the columns that fit, with a caption on those that do not.
+    """A table of the columns that fit, with a caption about omitted columns.
 
     Args:
-        title: above it.
-        columns: all of the same number of cells; the first one always stays.
-        width: in characters.
+        title: text above the table.
+        columns: all with the same number of cells; the first one always stays.
+        width: width of the terminal in characters.
     """
     kept = list(range(len(columns)))
 
@@ -74,7 +74,7 @@ def fitting(title: str, columns: Sequence[Column], width: int) -> Table:
 
 
 def spans_of(numbers: Sequence[int]) -> str:
-    """Ascending numbers in short: "0, 4-7"."""
+    """Ascending numbers in short form: "0, 4-7"."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Traces as torch's flight recorder dumps them, for its own tool to read.
+"""Export of traces in the format of torch's flight recorder, for torch's own tool.
 
-`python -m torch.distributed.flight_recorder.fr_trace FOLDER -p PREFIX` then says which
-ranks made which calls. A trace has the bytes of a call and no shape or dtype: a tensor
-is shown as so many bytes, and nobody as the root. Calls of a group whose members are
-not known are left out.
+`python -m torch.distributed.flight_recorder.fr_trace FOLDER -p PREFIX` then shows which
+ranks made which calls. A trace has the bytes of a call but no shape or dtype: a tensor
+is shown as one dimension of bytes, and no rank as the root. Calls of groups with
+unknown members are excluded.
 """
 
 import pickle
@@ -18,9 +18,9 @@ from aikido_torch.trace._spans import Kind, Outcome, Span
 
 __all__ = ["write_flight_recorder"]
 
-# Of the format; that of torch 2.11 to 2.15.
+# Version of the format in torch 2.11 to 2.15.
 _VERSION = "2.10"
-# What the tool knows them as.
+# Names of operations in torch's tool.
 _NAMES = {"monitored_barrier": "barrier", "sparse all_reduce": "all_reduce"}
 _UNDER_WAY = (Outcome.FAILED, Outcome.OPEN)
 
@@ -31,22 +31,22 @@ def write_flight_recorder(
     """Writes one file for each rank, named by the prefix and the rank.
 
     Args:
-        folder: to write to.
-        dumps: of ranks of one job.
-        prefix: of the names.
+        folder: folder to write to.
+        dumps: traces of ranks of one job.
+        prefix: prefix of the file names.
 
     Returns:
         The files.
 
     Raises:
-        ConfigError: the dumps do not belong together, or cannot be written there.
+        ConfigError: the dumps belong to different jobs, or a file cannot be written.
     """
     dumps = list(dumps)
     check_together(dumps)
     written = []
     for dump in dumps:
         path = Path(folder, f"{prefix}{dump.rank}")
-        # Plain values only: whoever reads it runs nothing of ours.
+        # Plain values only, so that unpickling runs no code of aikido.
         write_file(path, pickle.dumps(_as_torch_dumps(dump)))
         written.append(path)
     return written
@@ -72,11 +72,11 @@ def _as_torch_dumps(dump: Dump) -> dict[str, Any]:
 
 
 def _sizes(operation: str, num_bytes: int, size: int) -> tuple[int, int]:
-    """Of input and output of a call in a group of `size`."""
+    """Bytes of input and output of a call in a group of `size`."""
     match operation:
         case "all_gather":
             return num_bytes, num_bytes * size
-        case "reduce_scatter":  # blocks may differ: as if they did not
+        case "reduce_scatter":  # blocks may differ; they are assumed to be equal
             return num_bytes // size * size, num_bytes // size
     return num_bytes, num_bytes
 
@@ -84,7 +84,7 @@ def _sizes(operation: str, num_bytes: int, size: int) -> tuple[int, int]:
 def _entry(dump: Dump, number: int, span: Span, size: int) -> dict[str, Any]:
     operation = dump.operations.get(span.detail, "call")
     given, got = _sizes(operation, span.bytes, size)
-    # One that failed began and did not end.
+    # A failed call has a begin but no end.
     is_under_way = span.outcome in _UNDER_WAY
     end_ns = None if is_under_way else span.end_ns
     return {
@@ -94,7 +94,7 @@ def _entry(dump: Dump, number: int, span: Span, size: int) -> dict[str, Any]:
         "collective_seq_id": span.number,
         "p2p_seq_id": 0,
         "op_id": span.number,
-        # The name by which torch's tool knows what must match on all ranks.
+        # Name by which torch's tool matches the calls of different ranks.
         "profiling_name": "nccl:" + _NAMES.get(operation, operation),
         "time_created_ns": span.begin_ns,
         "time_discovered_started_ns": span.begin_ns,

@@ -11,13 +11,13 @@ from aikido_torch.trace._stages import label_of
 
 __all__ = ["Flows", "Place"]
 
-# transport::FrameKind of a message between two ranks.
+# Value of transport::FrameKind for a point-to-point message.
 _MESSAGE = 7
 _Key = tuple[object, ...]
 
 
 class Place(NamedTuple):
-    """Where an event is shown: its rank, the lane, and when it begins."""
+    """Place of an event in the picture: its rank, its lane, and its begin."""
 
     rank: int
     thread: int
@@ -25,14 +25,14 @@ class Place(NamedTuple):
 
 
 class Flows:
-    """Pairs of events on two ranks: messages, and what pipelines send and receive."""
+    """Pairs of events on two ranks: messages, and transfers of pipelines."""
 
     def __init__(self) -> None:
         self._sent: dict[_Key, Place] = {}
         self._received: defaultdict[_Key, list[Place]] = defaultdict(list)
 
     def add(self, dump: Dump, span: Span, place: Place) -> None:
-        """An event; most are no end of an arrow."""
+        """Adds an event; most events are no end of an arrow."""
         match span.kind:
             case Kind.SEND if span.detail == _MESSAGE:
                 key = dump.groups()[span.name], dump.rank, span.peer, span.number
@@ -55,7 +55,7 @@ class Flows:
             self._received[what, step, sender, label.micro_batch].append(place)
 
     def events(self) -> list[dict[str, Any]]:
-        """Two for each arrow whose ends are both known."""
+        """Two events for each arrow with two known ends."""
         found = []
         number = 0
         for key, sent in self._sent.items():

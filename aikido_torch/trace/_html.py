@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A report of traces as one HTML file that needs nothing else, and no network."""
+"""Report of traces as one self-contained HTML file that needs no network."""
 
 import base64
 import json
@@ -32,15 +32,16 @@ __all__ = ["write_html"]
 
 _TEMPLATE = Path(__file__).with_name("report.html")
 _CALLS = "calls"
-# Of each rank, from above. Chunks that go out are those that come elsewhere.
+# Lanes of each rank from the top. Sent chunks are not shown, because the receiver shows
+# them.
 _LANES = (
     ((Kind.SECTION, Kind.STOP), "step"),
     ((Kind.OPERATION,), _CALLS),
     ((Kind.RECEIVE_CHUNK,), "received"),
 )
 _PAUSES = "messages that stand still"
-# Calls that overlap are not painted over each other, as long as there are lanes; all
-# lanes together have to fit into what browsers can paint at once.
+# Overlapping calls get lanes of their own, up to a limit. All lanes together must not
+# exceed the size that browsers can paint.
 _MOST_LANES, _MOST_IN_ALL = 8, 256
 _MOST_STEPS = 200
 
@@ -49,14 +50,14 @@ def write_html(path: str | Path, dumps: Iterable[Dump]) -> Summary:
     """Writes timeline, culprits, arrivals, ranks and links into one page.
 
     Args:
-        path: to write to.
-        dumps: of ranks of one job.
+        path: file to write.
+        dumps: traces of ranks of one job.
 
     Returns:
-        What it shows, but for the timeline.
+        The content of the page except the timeline.
 
     Raises:
-        ConfigError: the dumps do not belong together, or `path` cannot be written.
+        ConfigError: the dumps belong to different jobs, or `path` cannot be written.
     """
     dumps = sorted(dumps, key=lambda dump: dump.rank)
     summary = summarize(dumps)
@@ -77,7 +78,7 @@ def write_html(path: str | Path, dumps: Iterable[Dump]) -> Summary:
         light=_colors(0),
         dark=_colors(1),
         step_options=options,
-        # Nothing in it can end the element that it is in.
+        # Escaped, so that no text can close the script element.
         head=json.dumps(head, separators=(",", ":")).replace("<", "\\u003c"),
         spans=base64.b64encode(spans).decode(),
     )
@@ -86,7 +87,7 @@ def write_html(path: str | Path, dumps: Iterable[Dump]) -> Summary:
 
 
 def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
-    """What the page needs of spans: a head, and columns of 32 bits."""
+    """Data of the spans for the page: a head, and columns of 32-bit numbers."""
     aligned = [(dump, dump.aligned()) for dump in dumps]
     zero = min((s.begin_ns for _, spans in aligned for s in spans), default=0)
     names: dict[str, int] = {}
@@ -131,9 +132,9 @@ def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
 def _lanes(
     dump: Dump, spans: list[Span], most: int
 ) -> Iterator[tuple[str, list[tuple[str, Span]]]]:
-    """Of a rank: the title of each, and its spans with their names in order.
+    """Title of each lane of a rank, with its spans and their names in order.
 
-    Calls have up to `most`, of which only the last may have spans that overlap.
+    Calls have up to `most` lanes; only the last one may have overlapping spans.
     """
     for kinds, title in _LANES:
         lane = sorted(s for s in spans if s.kind in kinds)
@@ -152,7 +153,7 @@ def _lanes(
 
 
 def _us(ns: int) -> int:
-    """In microseconds, of which more than an hour has room."""
+    """Microseconds, limited to 32 bits (more than an hour)."""
     return min(max(0, ns // 1000), 0xFFFFFFFF)
 
 
@@ -176,7 +177,7 @@ def _colors(background: int) -> str:
 
 
 def _tables(summary: Summary) -> list[tuple[str, str, str]]:
-    """Of each: id, heading, and the table, which is empty if it has no rows."""
+    """For each table: id, heading and HTML, which is empty if it has no rows."""
     return [
         (
             "heat",
@@ -192,7 +193,7 @@ def _tables(summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _section(name: str, title: str, table: str) -> str:
-    """A table that keys reach, below its heading; nothing if there is no table."""
+    """A table below its heading, reachable by keyboard; empty if there is no table."""
     if not table:
         return ""
     return (

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Traces of torch.profiler beside ours, in one file and by one clock.
+"""Events of torch.profiler in the same file as aikido's traces, by one clock.
 
 The profiler (Kineto) writes microseconds of the wall clock, counted from
-`baseTimeNanoseconds`. A dump knows how far the wall clock is from the clock of its
-spans, and how far that is from the clock of rank 0.
+`baseTimeNanoseconds`. A dump knows the difference between the wall clock and the clock
+of its spans, and the relation of the latter to the clock of rank 0.
 """
 
 import json
@@ -17,21 +17,21 @@ from aikido_torch.trace._dump import Clock, Dump
 
 __all__ = ["Profile", "profiler_events", "read_profile"]
 
-# Processes of profiles come after those of all ranks.
+# Process ids of profiles begin here, above those of all ranks.
 _FIRST_PROCESS = 1_000_000
-_PROCESSES = 1000  # of one rank
+_PROCESSES = 1000  # process ids reserved for one rank
 
 _Event = dict[str, Any]
 
 
 class Profile:
-    """What torch.profiler has written on one rank.
+    """Trace of torch.profiler on one rank.
 
     Attributes:
-        rank: whose it is; None if the file does not say so.
-        base_ns: of the wall clock, from which its times count.
-        events: in the format of Chrome's traces.
-        name: of its file, for errors.
+        rank: rank of the profile; None if the file does not name it.
+        base_ns: wall clock time from which its times count.
+        events: events in the format of Chrome's traces.
+        name: name of its file, for errors.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ def read_profile(path: str | Path) -> Profile:
     """Reads a file of `torch.profiler.profile.export_chrome_trace`.
 
     Raises:
-        ConfigError: it cannot be read, or is none of these.
+        ConfigError: the file cannot be read, or has another format.
     """
     hint = "give a file that torch.profiler's export_chrome_trace has written"
     try:
@@ -69,12 +69,12 @@ def read_profile(path: str | Path) -> Profile:
 def profiler_events(
     dumps: Iterable[Dump], profiles: Iterable[Profile], zero_ns: int
 ) -> list[_Event]:
-    """The events of profiles by the clock of rank 0, from `zero_ns` of it on.
+    """The events of profiles by the clock of rank 0, counted from `zero_ns`.
 
-    A profile that does not say its rank is of rank 0 if there is no other dump.
+    A profile without a rank belongs to rank 0 if there is only one dump.
 
     Raises:
-        ConfigError: a profile's rank is not known, has no dump, is there twice, or its
+        ConfigError: a profile's rank is unknown, has no dump, or is there twice, or its
             dump does not know the wall clock.
     """
     known = {dump.rank: dump for dump in dumps}
@@ -123,7 +123,8 @@ def _moved(profile: Profile, dump: Dump, zero_ns: int) -> list[_Event]:
         if isinstance(ts := event.get("ts"), int | float) and event.get("ph") != "M":
             own_ns = profile.base_ns + round(ts * 1e3) - dump.wall_ns
             new["ts"] = (clock.of_rank_0(own_ns) - zero_ns) / 1e3
-        if "id" in event:  # of an arrow: those of other ranks have the same
+        # Ids of arrows are made unique, because profiles of other ranks have the same.
+        if "id" in event:
             new["id"] = f"profiler {dump.rank} {event['id']}"
         moved.append(new)
     named = {e["pid"] for e in moved if e.get("name") == "process_name"}

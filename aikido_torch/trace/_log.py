@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Log lines about what happens to the members of a group, as a program reads them.
+"""Log lines about the members of a group, in a form that programs can read.
 
-A line has words and then `name=value` pairs; the same values are in `extra` of the
-record, under `aikido`, for handlers that write JSON. A thread writes them, once a
-second, out of the counters of the group and the journal of the process.
+A line has words and then `name=value` pairs. The same values are in `extra` of the
+record, under `aikido`, for handlers that write JSON. A thread writes the lines once a
+second, from the counters of the group and the event log of the process.
 """
 
 import atexit
@@ -31,8 +31,8 @@ _LOOK_S = 1.0
 _FIRST_PAUSE_S = 10.0
 _LONGEST_PAUSE_S = 600.0
 
-# What befalls a member, by the kind of the event (csrc/trace/journal.h): level, event
-# as dashboards count it, text, and what tells it from others of that name.
+# Log lines by the kind of the event (csrc/trace/journal.h): level, event name for
+# dashboards, text, and further values.
 _MEMBER_NEWS = {
     "late": (
         logging.WARNING,
@@ -61,26 +61,27 @@ _MEMBER_NEWS = {
     "stood_in": (
         logging.WARNING,
         "takeover",
-        "a backup gives in its place",
+        "a backup contributes in its place",
         {"what": "data"},
     ),
     "out": (logging.WARNING, "member_out", "the others go on without it", {}),
     "back": (logging.INFO, "member_back", "takes part again", {}),
     "lost": (logging.ERROR, "death", "", {}),
 }
-# Of these a group of buckets tells nothing: the model's group has the same members.
+# Connection events of a bucket group are not logged, because the model's group has the
+# same members and logs them.
 _OF_CONNECTIONS = ("silent", "lost")
-# As dashboards count them, by the kind of the event.
+# Event names for dashboards, by the kind of the event.
 event_names = {kind: name for kind, (_, name, _, _) in _MEMBER_NEWS.items()}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look at the counters of a group shows.
+    """Values of a group's counters at one moment.
 
     Attributes:
-        epoch: of the members; the counters begin anew with each.
-        standing: of this rank: "member", "returning", "refused" or "ended".
+        epoch: epoch of the members; the counters begin anew with each.
+        standing: state of this rank: "member", "returning", "refused" or "ended".
         skipped: calls that ended without this rank's contribution.
         failed: calls that failed.
     """
@@ -94,7 +95,7 @@ class Seen:
 @dataclass(frozen=True)
 class _News:
     level: int
-    event: str  # as dashboards count it
+    event: str  # name for dashboards
     text: str
     values: dict[str, int | str]
 
@@ -104,7 +105,7 @@ class _News:
 
 
 def news(rank: int, before: Seen, after: Seen) -> list[_News]:
-    """What is to be told of the time between two looks. Pure."""
+    """Log lines about the changes between two moments. Pure."""
     found = []
     if before.epoch != after.epoch:
         before = Seen(epoch=after.epoch)
@@ -125,7 +126,7 @@ def news(rank: int, before: Seen, after: Seen) -> list[_News]:
 
 
 def news_of(event: MemberEvent) -> _News:
-    """What is to be told of something that befell a member. Pure."""
+    """Log line about an event of a member. Pure."""
     level, name, text, more = _MEMBER_NEWS[event["kind"]]
     values: dict[str, int | str] = {"rank": event["rank"], "member": event["member"]}
     values |= more
@@ -138,23 +139,24 @@ def news_of(event: MemberEvent) -> _News:
 class _Repeats:
     told_at: float
     pause_s: float = _FIRST_PAUSE_S
-    times: int = 0  # since then
+    times: int = 0  # repetitions since then
     last: _News | None = None
 
 
 class Brake:
-    """Tells what befalls a member again and again in a line now and then.
+    """Rate limit for events of a member that repeat.
 
-    The first time is told at once. What follows within a pause is told when it is over,
-    in one line that says how often it was (`times`); then the pause is twice as long.
-    After a pause without any it is as it was at first. Pure: `now` in seconds.
+    The first event is logged at once. Repetitions within a pause are logged when the
+    pause is over, in one line with their number (`times`); then the pause is doubled.
+    After a pause without repetitions, the limit starts from the beginning. Pure: `now`
+    in seconds.
     """
 
     def __init__(self) -> None:
         self._repeats: dict[tuple[int | str | None, ...], _Repeats] = {}
 
     def add(self, told: _News, now: float) -> list[_News]:
-        """What is to be told at once."""
+        """Adds an event; returns the lines to log at once."""
         values = told.values
         key = (told.event, values["member"], values.get("cause"), values.get("what"))
         repeats = self._repeats.get(key)
@@ -166,7 +168,7 @@ class Brake:
         return []
 
     def due(self, now: float, *, is_end: bool = False) -> list[_News]:
-        """What is to be told now of what was held back; all of it at the end."""
+        """The lines about repetitions that are due now; all of them at the end."""
         told = []
         for key, repeats in list(self._repeats.items()):
             if not is_end and now - repeats.told_at < repeats.pause_s:
@@ -185,14 +187,14 @@ def _times(told: _News, times: int) -> _News:
 
 
 def is_of(event: MemberEvent, group: str, names: Collection[str]) -> bool:
-    """Whether to tell of `event` for `group`, whose buckets go by the other names."""
+    """True if `group` logs the event; `names` are its bucket groups."""
     if event["group"] == group:
         return True
     return event["group"] in names and event["kind"] not in _OF_CONNECTIONS
 
 
 def look(backend: _C.AikidoBackend) -> Seen:
-    """A look at the counters of a group."""
+    """Reads the counters of a group."""
     counters = backend.counters
     return Seen(
         epoch=backend.epoch,
@@ -210,27 +212,28 @@ def log_events(
 ) -> "EventLog":
     """Logs what happens to the members of a group, from now on.
 
-    | event | when |
+    | event | meaning |
     | --- | --- |
     | suspect | a member is late with its shards, or silent: `cause` |
-    | takeover | others own its shards, or a backup gives in its place: `what`, `by` |
+    | takeover | others own its shards, or a backup contributes for it: `what`, `by` |
     | handback | it owns shards again |
-    | member_out, member_back | calls that may skip go on without it, with it again |
-    | death | its connection is gone, and it has not said goodbye |
+    | member_out, member_back | calls that may skip exclude it, or include it again |
+    | death | its connection is lost, and it has not said goodbye |
     | skipped, failed | calls of this rank: `calls`, and `total` until now |
-    | standing | of this rank in calls that may skip |
+    | standing | state of this rank in calls that may skip |
 
-    All have `rank`, this one, and the first five `member`. What befalls a member again
-    and again is a line now and then, with `times`: how often since the line before.
-    Ranks are those of that time.
+    All events have `rank`, this rank, and the first five have `member`. Repeated events
+    of a member are combined in one line with `times`, the number since the line before.
+    Ranks are those at the time of the event.
 
     Args:
-        logger: to write to; None is the one called "aikido".
+        logger: logger to write to; None is the logger "aikido".
         group: an aikido group; None is the default group.
-        look_s: how often the thread looks.
+        look_s: seconds between two polls of the thread.
 
     Returns:
-        What ends it. It ends by itself with the group, and has told what came before.
+        A handle that ends it. It ends by itself with the group, after logging all
+        earlier events.
 
     Raises:
         ConfigError: there is no aikido group.
@@ -240,7 +243,7 @@ def log_events(
 
 
 class EventLog:
-    """What `log_events` returns."""
+    """Handle of `log_events`."""
 
     def __init__(
         self, logger: logging.Logger, group: dist.ProcessGroup | None, look_s: float
@@ -248,7 +251,7 @@ class EventLog:
         self._logger, self._group, self._look_s = logger, group, look_s
         self._backend = backend_of(group)
         self._name = self._backend.group_name
-        # Of each group, by its name: that one, and those of the buckets of models.
+        # By name: this group, and the bucket groups of its models.
         self._before: dict[str, Seen] = {}
         self._before = {b.group_name: look(b) for b in self._backends()}
         self._recorder = recorder_of_process()
@@ -266,7 +269,7 @@ class EventLog:
         return with_bucket_backends(self._backend)
 
     def close(self) -> None:
-        """Tells what is new, and ends. Idempotent."""
+        """Logs the latest events, and ends. Idempotent."""
         atexit.unregister(self.close)
         self._ended.set()
         self._thread.join(timeout=2.0)
@@ -279,7 +282,7 @@ class EventLog:
                 is_over |= backend_of(self._group) is not self._backend
             except AikidoError:
                 is_over = True
-            # Those of a group that has ended are still there.
+            # Events of a group that has ended are still available.
             told = []
             for backend in self._backends():
                 after, name = look(backend), backend.group_name
@@ -293,13 +296,13 @@ class EventLog:
         del self._backend
 
     def _member_news(self, now: float, *, is_end: bool) -> list[_News]:
-        """Of all that has happened until now."""
+        """Lines about all events until now."""
         told = []
         for event in self._recorder.events(self._last):
             self._last = event["number"]
             if not is_of(event, self._name, self._before):
                 continue
             each = news_of(event)
-            # Nobody dies twice.
+            # A death cannot repeat, so it is never delayed.
             told += [each] if each.event == "death" else self._brake.add(each, now)
         return told + self._brake.due(now, is_end=is_end)

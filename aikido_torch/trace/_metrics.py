@@ -2,10 +2,10 @@
 # Copyright (c) the aikido authors
 """Counters of this rank for Prometheus, over HTTP.
 
-They cost what they always cost: each is read when somebody asks. Names are those that
-OpenTelemetry's rules give metrics in Prometheus: "aikido.send.wire_time" in seconds is
-`aikido_send_wire_time_seconds_total`, with the unit as a suffix where there is one.
-Units are seconds and bytes.
+Counters cost nothing extra: each is read only during a request. Names follow the rules
+of OpenTelemetry for Prometheus: "aikido.send.wire_time" in seconds is
+`aikido_send_wire_time_seconds_total`, with the unit as a suffix if there is one. Units
+are seconds and bytes.
 """
 
 import threading
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Metrics", "serve"]
 
-# By counters of the backend: name, help. They are of the group.
+# By counter of the backend: name and help text. They belong to the group.
 _COUNTERS = {
     "operations": ("aikido_operations", "collectives that were called"),
     "partial_operations": (
         "aikido_operations_skippable",
-        "collectives whose policy goes by the view",
+        "collectives with a policy that may skip ranks",
     ),
     "skipped_own": (
         "aikido_operations_skipped",
@@ -46,32 +46,32 @@ _COUNTERS = {
     "stale_frames": ("aikido_frames_stale", "frames for calls that were over"),
     "cancelled_bytes": (
         "aikido_cancelled_bytes",
-        "bytes that were not sent any more, because they came too late",
+        "bytes that were not sent because they would have been too late",
     ),
     "given_bytes": (
         "aikido_given_bytes",
-        "bytes that were given in the place of others, as a backup",
+        "bytes contributed as a backup in place of other ranks",
     ),
     "inner_operations": (
         "aikido_operations_inner",
-        "collectives whose data went by the NCCL inside",
+        "collectives that used the inner NCCL backend",
     ),
     "ipc_operations": (
         "aikido_operations_ipc",
-        "all_reduces in the memory of a GPU that all ranks share",
+        "all_reduces in the memory of a GPU shared by all ranks",
     ),
     "chunks": ("aikido_send_chunks", "chunks that this process sent, in all groups"),
     "preemptions": (
         "aikido_send_preemptions",
-        "chunks that went between two of a less urgent message",
+        "chunks sent between two chunks of a less urgent message",
     ),
     "inversions": (
         "aikido_send_inversions",
-        "chunks that went while a more urgent one could have",
+        "chunks sent although a more urgent chunk was ready",
     ),
     "overdue_chunks": (
         "aikido_send_chunks_overdue",
-        "chunks that went before more urgent ones because they had waited too long",
+        "chunks sent before more urgent ones because they had waited too long",
     ),
     "queued_us": (
         "aikido_send_queued_time_seconds",
@@ -79,14 +79,14 @@ _COUNTERS = {
     ),
     "paused_us": (
         "aikido_send_paused_time_seconds",
-        "time of messages between two chunks, while others went",
+        "time of messages between two chunks, while other chunks were sent",
     ),
     "wire_us": (
         "aikido_send_wire_time_seconds",
         "time of messages from the first chunk to the last, without pauses",
     ),
 }
-# The others are of the process.
+# Counters of the group; all others belong to the process.
 _OF_GROUP = (
     "operations",
     "partial_operations",
@@ -101,30 +101,31 @@ _OF_GROUP = (
 _GAUGES = {
     "credit_bytes": (
         "aikido_send_credit_bytes",
-        "that may be on their way; 0: no bound",
+        "limit of bytes in flight; 0: no limit",
     ),
     "uplink_bytes_per_s": (
         "aikido_send_rate_bytes_per_second",
-        "of the uplink, from which that bound comes; 0: not known",
+        "rate of the uplink, which determines the limit in flight; 0: unknown",
     ),
 }
-# Of the model that is reduced on `group`, in the last minute as this rank knows it.
+# Gauges of the model that is reduced on `group`, over the last minute, as known to this
+# rank.
 _PROGRESS = {
     "steps": ("aikido_steps_per_second", "optimizer steps, in the last minute"),
     "progress": (
         "aikido_progress_full_steps_per_second",
-        "steps times the part of all contributions that is in the results",
+        "steps times the share of all contributions that is in the results",
     ),
     "share": (
         "aikido_contribution_ratio",
-        "the part of a rank's contributions that is in the results, in the last minute",
+        "share of a rank's contributions that is in the results, in the last minute",
     ),
     "gain": (
         "aikido_skipping_gain_ratio",
-        "estimated progress over that of WaitAll, less 1, since the start",
+        "estimated progress divided by that of WaitAll, minus 1, since the start",
     ),
 }
-_DEFAULT_PORT = 9464  # of OpenTelemetry's exporters for Prometheus
+_DEFAULT_PORT = 9464  # port of OpenTelemetry's exporters for Prometheus
 _LAST_PORT = 65535
 
 
@@ -134,20 +135,21 @@ def serve(
     host: str = "127.0.0.1",
     group: dist.ProcessGroup | None = None,
 ) -> "Metrics":
-    """Answers http://host:port/metrics from a thread of its own.
+    """Serves http://host:port/metrics from a thread of its own.
 
-    A port that is in use or not allowed is a warning: no training ends for that.
+    A port that is in use or not allowed gives a warning, so that no training ends for
+    it.
 
     Args:
-        port: another one for each rank of a machine; 0 takes a free one.
+        port: a different one for each rank of a machine; 0 takes a free port.
         host: "0.0.0.0" for all interfaces.
-        group: whose counters; None is the default group.
+        group: group whose counters are served; None is the default group.
 
     Returns:
-        What ends it, and knows the port.
+        A handle that ends it, and knows the port.
 
     Raises:
-        ConfigError: there is no aikido group, or this is no port.
+        ConfigError: there is no aikido group, or the port is invalid.
         UnsupportedError: the package prometheus_client is not installed.
     """
     try:
@@ -178,10 +180,10 @@ def serve(
 
 
 class Metrics:
-    """What `serve` returns.
+    """Handle of `serve`.
 
     Attributes:
-        port: on which it answers; None: on none.
+        port: the port in use; None if no port could be used.
     """
 
     def __init__(self, server: Any, thread: Any) -> None:
@@ -189,7 +191,7 @@ class Metrics:
         self.port: int | None = server and server.server_address[1]
 
     def close(self) -> None:
-        """Answers no more. Idempotent."""
+        """Stops serving. Idempotent."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -197,7 +199,9 @@ class Metrics:
 
 
 def _progress(backends: Collection[_C.AikidoBackend], rank: int) -> "Iterator[Metric]":
-    """Of the models on these groups; nothing before ten seconds of a training."""
+    """Gauges of the models on these groups; none in the first ten seconds of a
+    training.
+    """
     from prometheus_client.core import GaugeMetricFamily
 
     labels = ["rank", "group"]
@@ -220,18 +224,18 @@ def _progress(backends: Collection[_C.AikidoBackend], rank: int) -> "Iterator[Me
 
 
 class _Collector:
-    """Reads the counters of a group, as long as there is one."""
+    """Collector that reads the counters of a group while the group exists."""
 
     def __init__(self, group: dist.ProcessGroup | None, recorder: _C.Recorder) -> None:
         self._group = group
         self._recorder = recorder
-        # Two that ask at a time must not count an event twice.
+        # Concurrent requests must not count an event twice.
         self._lock = threading.Lock()
-        self._last = 0  # event that is counted
+        self._last = 0  # number of the last counted event
         self._kinds: Counter[str] = Counter()
 
     def describe(self) -> list[Any]:
-        # Nothing is asked when it is registered.
+        # Registration must not read any counter.
         return []
 
     def collect(self) -> "Iterator[Metric]":
@@ -239,7 +243,7 @@ class _Collector:
 
         try:
             backend = backend_of(self._group)
-        except ConfigError:  # it was destroyed
+        except ConfigError:  # the group was destroyed
             return
         rank, size = backend.place
         labels, values = ["rank"], [str(rank)]
@@ -249,7 +253,7 @@ class _Collector:
             made.add_metric(values, value)
             return made
 
-        # Calls that may skip are made in the groups of the buckets.
+        # Calls that may skip are made in the bucket groups.
         backends = with_bucket_backends(backend)
         counters = dict(backend.counters)
         for each in backends[1:]:
@@ -265,7 +269,7 @@ class _Collector:
             yield gauge(name, text, float(str(counters[key])))
         events = CounterMetricFamily(
             "aikido_member_events",
-            "what befell members of the group, as log lines name it",
+            "events of members of the group, named as in log lines",
             labels=[*labels, "event", "cause"],
         )
         names = [each.group_name for each in backends]
@@ -274,12 +278,18 @@ class _Collector:
         yield events
         yield gauge("aikido_group_size", "ranks of the group", size)
         yield gauge(
-            "aikido_step", "of the training, as watch counts", self._recorder.step
+            "aikido_step",
+            "number of the training step, as counted by watch",
+            self._recorder.step,
         )
         is_member = float(all(each.standing == "member" for each in backends))
-        yield gauge("aikido_member", "1: takes part in calls that may skip", is_member)
         yield gauge(
-            "aikido_trace_armed", "1: a trace is taken", self._recorder.is_armed
+            "aikido_member", "1: this rank takes part in calls that may skip", is_member
+        )
+        yield gauge(
+            "aikido_trace_armed",
+            "1: a trace is being recorded",
+            self._recorder.is_armed,
         )
         yield from _progress(backends, rank)
         try:
@@ -287,12 +297,18 @@ class _Collector:
         except AikidoError:  # the group has ended
             return
         if clock is not None:
-            text = "of rank 0 against this rank"
+            text = "clock of rank 0 minus clock of this rank"
             yield gauge("aikido_clock_offset_seconds", text, clock[1] / 1e9)
-            yield gauge("aikido_clock_error_seconds", "of that offset", clock[3] / 1e9)
+            yield gauge(
+                "aikido_clock_error_seconds",
+                "error of the clock offset",
+                clock[3] / 1e9,
+            )
 
     def _events_of(self, group: str, names: Collection[str] = ()) -> dict[str, int]:
-        """How often each kind was until now; the journal holds the last 4096 only."""
+        """Number of events by kind until now; the event log keeps only the last
+        4096.
+        """
         with self._lock:
             for event in self._recorder.events(self._last):
                 self._last = event["number"]

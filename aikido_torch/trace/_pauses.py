@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Where a message that was on its way stood still, and for what: out of its chunks.
+"""Detection of pauses in the transfer of a message, and their reasons, from its chunks.
 
-A link writes chunks in the order in which it picks them, and picks some ahead. So a
-message pauses from when a chunk of it is written until its next one is picked, and all
-that was picked between the two is written.
+A link writes chunks in the order in which it picks them, and picks some chunks early.
+So a message pauses from the time when one of its chunks is written until its next chunk
+is picked, and all chunks that were picked in between are written.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,20 +17,20 @@ from aikido_torch.trace._spans import Kind, Outcome, Span
 
 __all__ = ["Pause", "pauses_of"]
 
-# A link that is alone writes one chunk right after the other; what is shorter than this
-# is its own time, if nothing has overtaken on it.
+# An idle link writes one chunk right after the other. Shorter gaps are its own
+# overhead, unless another chunk was written in the gap.
 _LEAST_NS = 500_000
 
 
 class Pause(NamedTuple):
-    """A time in which nothing of a message was written, though not all of it had been.
+    """A time in which no chunk of an incomplete message was written.
 
     Attributes:
-        message: whose it is.
-        begin_ns: when its chunk before was written.
-        end_ns: when it could go on, or was cancelled.
-        by: the chunk of highest priority that went meanwhile; None: none was more
-            urgent, and on its link none was overdue.
+        message: span of the message.
+        begin_ns: end of the chunk before.
+        end_ns: time when the message could continue, or was cancelled.
+        by: the chunk of highest priority that was sent meanwhile; None if none was more
+            urgent, and none on its link was overdue.
     """
 
     message: Span
@@ -40,7 +40,7 @@ class Pause(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """For a reader; the same for pauses of one kind."""
+        """Reason as a text; equal for pauses of one kind."""
         if self.by is None:
             return "paused, the link took no more"
         if self.by.priority < self.message.priority:
@@ -49,7 +49,7 @@ class Pause(NamedTuple):
 
 
 def pauses_of(spans: Iterable[Span]) -> list[Pause]:
-    """The pauses of the messages of one rank, by their begin. Pure."""
+    """The pauses of the messages of one rank, sorted by begin. Pure."""
     messages: defaultdict[tuple[int, ...], list[Span]] = defaultdict(list)
     chunks = []
     for span in spans:
@@ -97,8 +97,8 @@ def _is_of(chunk: Span, message: Span) -> bool:
 
 
 def _neighbours(message: Span, own: list[Span]) -> list[tuple[Span, Span | None]]:
-    """Chunks one after the other; None: it was cancelled."""
-    # Otherwise the recorder had no room for one between them.
+    """Consecutive chunks of a message; None as second: it was cancelled."""
+    # If offsets do not match, the recorder had no room for a chunk in between.
     found: list[tuple[Span, Span | None]] = [
         (before, after)
         for before, after in pairwise(own)
@@ -111,7 +111,9 @@ def _neighbours(message: Span, own: list[Span]) -> list[tuple[Span, Span | None]
 
 
 def _overtaker(message: Span, others: list[Span]) -> Span | None:
-    """Of what was picked on any link of the rank meanwhile; links share one way out."""
+    """The most important chunk that was sent meanwhile. All links of a rank share one
+    uplink.
+    """
     link = _link(message)
     urgent = [c for c in others if c.priority > message.priority]
     if urgent:

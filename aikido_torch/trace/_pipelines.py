@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Late ranks and stages of a pipeline in a window of steps. Pure.
+"""Detection of late ranks and stages of a pipeline in a window of steps. Pure.
 
-Ranks of a pipeline do different work, so three tables are looked at: the replicas of
-each stage against each other, the stages against each other (each by its fastest
-replica, for one micro-batch, with the micro-batches shared by the replicas), and the
-time between two runs of the schedule, of all ranks. Where the trace has the times of a
-plan, a stage is slow if it takes more of the time than the plan has for it. Without a
-plan an uneven cut shows as a slow stage, which is what it is.
+Ranks of a pipeline do different work, so three tables are tested: the replicas of each
+stage against each other; the stages against each other; and the time between two runs
+of the schedule, over all ranks. A stage counts by its fastest replica, for one
+micro-batch, divided by the number of replicas. If the trace has the times of a plan, a
+stage is slow if it takes more of the time than planned. Without a plan, an uneven cut
+shows as a slow stage.
 """
 
 import math
@@ -28,7 +28,7 @@ __all__ = ["PipelineLoss", "PipelineLosses", "pipeline_losses"]
 
 @dataclass(frozen=True)
 class PipelineLoss:
-    """A rank that was late; `stage` is None for the time between two runs."""
+    """A late rank; `stage` is None for the time between two runs."""
 
     rank: int
     stage: int | None
@@ -39,7 +39,7 @@ class PipelineLoss:
 
 @dataclass(frozen=True)
 class PipelineLosses:
-    """What was found, and the steady loss that would have been."""
+    """The losses, and the steady loss that would have been found."""
 
     losses: list[PipelineLoss]
     visible_s: float
@@ -52,8 +52,8 @@ def pipeline_losses(
 
     Args:
         window: steps in which ranks have stages.
-        ranks: ascending.
-        step_s: length of a step that nobody delays.
+        ranks: ranks, ascending.
+        step_s: length of a step without delays.
     """
     holders: defaultdict[int, set[int]] = defaultdict(set)
     for facts in window:
@@ -112,7 +112,7 @@ def pipeline_losses(
 
 
 def _fastest(table: NDArray[Any]) -> NDArray[Any]:
-    """The least of each row; NaN where nothing is known."""
+    """The smallest value of each row; NaN if all are unknown."""
     least: NDArray[Any] = np.where(np.isfinite(table), table, math.inf).min(axis=1)
     return np.where(np.isfinite(least), least, math.nan)
 
@@ -120,7 +120,7 @@ def _fastest(table: NDArray[Any]) -> NDArray[Any]:
 def _planned_shares(
     window: Sequence[StepFacts], stages: Sequence[int], holders: Mapping[int, set[int]]
 ) -> NDArray[Any]:
-    """What the plan has for each stage, by the mean of them; 1 without a plan."""
+    """Planned time of each stage divided by their mean; 1 without a plan."""
     planned: dict[int, float] = {}
     for facts in window:
         for own in facts.ranks.values():
@@ -130,7 +130,7 @@ def _planned_shares(
 
 
 def _is_sure(own: RankStep, step_s: float) -> bool:
-    """Whether stops leave no doubt of what the rank did."""
+    """True if stops cause no doubt about the work of the rank."""
     return own.unsure_s < LEAST_SHARE * step_s
 
 
@@ -157,7 +157,9 @@ def _stage_table(
 def _loss(
     window: Sequence[StepFacts], rank: int, stage: int, slow: Slow, pattern: Pattern
 ) -> PipelineLoss:
-    """The part is the one that takes most more than on the other ranks."""
+    """The loss of a rank; its part is the one with the largest excess over other
+    ranks.
+    """
     more: defaultdict[Part, float] = defaultdict(float)
     for row in slow.rows:
         steps = window[row].ranks

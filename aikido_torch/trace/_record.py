@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Recording on this rank: by hand, and from there into a dump."""
+"""Recording on this rank by hand, and conversion of recorded spans into a dump."""
 
 import os
 import socket
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 
-# By process: a forked child is a rank of another job.
+# By process id, because a forked child is a rank of another job.
 _jobs: dict[int, str] = {}
-# Spans that could not be written, and how many were dropped before, by process.
+# Spans that could not be written, and number of dropped spans before, by process id.
 _left: dict[int, tuple[bytes, int]] = {}
-# Processes that record by hand now, and those whose spans of that are not taken yet.
-# Others who record in the same process (`take_free`) leave those alone.
+# Process ids that record by hand now, and those whose spans were not taken yet. Other
+# recorders in the same process (`take_free`) must not take these spans.
 _recording: set[int] = set()
 _held: set[int] = set()
 _lock = threading.Lock()
@@ -53,12 +53,12 @@ _watching: "weakref.WeakSet[_Watching]" = weakref.WeakSet()
 
 
 def tell_of_start(watch: _Watching) -> None:
-    """`start` tells it, as long as it lives."""
+    """Registers `watch`, weakly, to be called by `start`."""
     _watching.add(watch)
 
 
 def start(*, group: dist.ProcessGroup | None = None) -> None:
-    """Records all that this rank does from now on, until `stop`.
+    """Records all calls, transfers and steps of this rank from now on, until `stop`.
 
     Args:
         group: an aikido group; None is the default group. All groups are recorded.
@@ -77,17 +77,17 @@ def start(*, group: dist.ProcessGroup | None = None) -> None:
 
 
 def stop() -> None:
-    """Records no more. What was recorded stays until `take` or `save`."""
+    """Stops the recording. Recorded spans stay until `take` or `save`."""
     with _lock:
         recorder_of_process().disarm()
         _recording.discard(os.getpid())
 
 
 def take(*, group: dist.ProcessGroup | None = None) -> Dump:
-    """Takes out all that was recorded since the last time.
+    """Takes all spans that were recorded since the last call.
 
     Args:
-        group: whose rank 0 has the clock of all; None is the default group.
+        group: group whose rank 0 has the reference clock; None is the default group.
     """
     with _lock:
         raw, dump = _taken(group)
@@ -97,9 +97,11 @@ def take(*, group: dist.ProcessGroup | None = None) -> Dump:
 
 
 def take_free(group: dist.ProcessGroup | None = None) -> bytes | None:
-    """The same as in a file. Python's lock is held for little of it.
+    """Takes the spans as the content of a file. It holds the GIL for a short time only.
 
-    None, and nothing is taken: it was recorded by hand, and is for who did that.
+    Returns:
+        None, and takes nothing, if the spans were recorded by hand, because they belong
+        to the caller of `start`.
     """
     with _lock:
         if os.getpid() in _held:
@@ -109,17 +111,16 @@ def take_free(group: dist.ProcessGroup | None = None) -> bytes | None:
 
 
 def save(path: str | Path, *, group: dist.ProcessGroup | None = None) -> bool:
-    """Takes out all that was recorded and writes it to a file of this rank.
+    """Takes all recorded spans and writes them to a file of this rank.
 
-    A path that cannot be written is a warning: no training ends for its trace.
+    A path that cannot be written gives a warning, so that no training ends for a trace.
 
     Args:
-        path: another one on each rank.
+        path: a different one on each rank.
         group: as for `take`.
 
     Returns:
-        Whether it is written. If not, nothing is lost: `save` and `take` have it the
-        next time.
+        True if the file was written. Otherwise the next `save` or `take` has the spans.
 
     Raises:
         ConfigError: there is no aikido group.
@@ -130,7 +131,7 @@ def save(path: str | Path, *, group: dist.ProcessGroup | None = None) -> bool:
             raw, dump = _taken(group)
             try:
                 write_file(path, encode(dump, raw))
-            except ConfigError:  # a full disk
+            except ConfigError:  # for example a full disk
                 _left[os.getpid()] = raw, dump.dropped
                 raise
             _release()
@@ -147,8 +148,8 @@ def _release() -> None:
 
 def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
     backend = backend_of(group)
-    # First, since it waits for a turn of the progress thread: a call is recorded
-    # there a moment after its caller has heard of its end.
+    # The clock comes first, because it waits for the progress thread. That thread
+    # records a call a moment after the caller has received its end.
     clock = _clock(backend)
     raw, dropped, names = recorder_of_process().take()
     left, dropped_before = _left.pop(os.getpid(), (b"", 0))
@@ -162,7 +163,7 @@ def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
         size=size,
         job=job_of(),
         names=names,
-        # Of a group that has ended they may not be known any more.
+        # The members of a group that has ended may be unknown.
         members={name: known.get(name, ()) for name in names},
         operations=_C.operation_names(),
         dropped=dropped_before + dropped,
@@ -175,30 +176,31 @@ def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
 def _clock(backend: _C.AikidoBackend) -> Clock | None:
     try:
         line = backend.clock_of_rank_0()
-    except AikidoError:  # the group has ended: what it did is worth having
+    except AikidoError:  # the group has ended, but its spans are still useful
         return None
     return None if line is None else Clock(*line)
 
 
 def address() -> str | None:
-    """Where this job is found: for `python -m aikido_torch.trace arm --store`.
+    """Address of this job's store, for `python -m aikido_torch.trace arm --store`.
 
-    None: nowhere, because it met through a store that is inside of one process.
+    None if the store exists only inside one process.
     """
     return address_of(_get_default_store())
 
 
 def job_of() -> str:
-    """A name of the job, which all ranks agree on through its store.
+    """Name of the job, on which all ranks agree through its store.
 
-    Asked for when recording begins: later the store may be gone.
+    Requested when recording begins, because the store may be gone later.
     """
     if (known := _jobs.get(os.getpid())) is not None:
         return known
     try:
         store = _get_default_store()
         name = store.compare_set("aikido_trace_job", "", uuid.uuid4().hex)
-    except (RuntimeError, ValueError):  # it has gone, or there is no default group
+    # The store has gone, or there is no default group.
+    except (RuntimeError, ValueError):
         return "unknown"
     _jobs[os.getpid()] = bytes(name).decode()
     return _jobs[os.getpid()]

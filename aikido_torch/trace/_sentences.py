@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The evidence of a verdict in sentences."""
+"""Sentences with the evidence of a verdict."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from aikido_torch.trace._verdict import Cause, Part, Pattern
 
 __all__ = ["evidence_of", "nothing_seen", "too_short"]
 
-_MOST_RANKS = 8  # that a sentence names
+_MOST_RANKS = 8  # ranks that a sentence names at most
 
 
 class Loss(Protocol):
-    """What a sentence needs of a loss."""
+    """The attributes of a loss that sentences use."""
 
     @property
     def cause(self) -> Cause: ...
@@ -36,7 +36,7 @@ class Loss(Protocol):
 
 
 def nothing_seen(num_steps: int, step_s: float, visible_s: float) -> str:
-    """No rank is late, and the window would have shown it."""
+    """Sentence for a window without a late rank that was long enough to show one."""
     text = (
         f"No rank cost the others a share of the {in_ms(step_s)} of a step that is "
         "more than chance."
@@ -50,7 +50,7 @@ def nothing_seen(num_steps: int, step_s: float, visible_s: float) -> str:
 
 
 def too_short(num_steps: int, step_s: float, visible_s: float) -> str:
-    """The window cannot tell whether a rank is late."""
+    """Sentence for a window that is too short to find a late rank."""
     steps = f"{num_steps} step{'s are' if num_steps > 1 else ' is'} too few"
     if not math.isfinite(visible_s) or step_s <= 0:
         return (
@@ -66,7 +66,7 @@ def too_short(num_steps: int, step_s: float, visible_s: float) -> str:
 
 
 def evidence_of(losses: Sequence[Loss], num_steps: int) -> str:
-    """What is seen of the losses of a verdict, the largest first."""
+    """Sentences about the losses of a verdict, the largest first."""
     top = losses[0]
     if top.pattern == "rotating":
         return _rotating(losses, num_steps)
@@ -163,7 +163,7 @@ def _capital(text: str) -> str:
 
 
 def _list(ranks: Sequence[int], last: str = " and ") -> str:
-    """ "1, 2 and 3"; of many ranks the first ones, and how many more there are."""
+    """ "1, 2 and 3"; of many ranks the first ones, and the number of the others."""
     names = [str(rank) for rank in ranks]
     if len(names) > _MOST_RANKS:
         return f"{', '.join(names[:_MOST_RANKS])} and {len(names) - _MOST_RANKS} more"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Spans as Python sees them; csrc/trace/span.h says what their times mean."""
+"""Spans in Python; csrc/trace/span.h defines their times."""
 
 import struct
 from enum import IntEnum
@@ -13,7 +13,7 @@ SPAN_BYTES = _LAYOUT.size
 
 
 class Kind(IntEnum):
-    """What a span is of."""
+    """Kind of activity that a span records."""
 
     OPERATION = 1
     SEND = 2
@@ -25,17 +25,17 @@ class Kind(IntEnum):
 
 
 class Outcome(IntEnum):
-    """How it ended."""
+    """Way in which the activity ended."""
 
     COMPLETE = 0
     SKIPPED = 1
     FAILED = 2
     CANCELLED = 3
-    OPEN = 4  # a call that was under way when the spans were taken
+    OPEN = 4  # a call in progress when the spans were taken
 
 
 class Span(NamedTuple):
-    """Something that took from one moment to another on one rank."""
+    """An activity of one rank between two times."""
 
     begin_ns: int
     first_ns: int
@@ -55,7 +55,7 @@ class Span(NamedTuple):
 
 
 def unpack(raw: bytes) -> list[Span]:
-    """The spans in `raw`, whose length is a multiple of SPAN_BYTES."""
+    """The spans in `raw`, a multiple of SPAN_BYTES bytes."""
     return list(map(Span._make, _LAYOUT.iter_unpack(raw)))
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What traces say of a pipeline: its stages, their micro-batches and its bubbles. Pure.
+"""Evaluation of traces of a pipeline: stages, micro-batches and bubbles. Pure.
 
-`aikido_torch.pipeline` records a section for each thing that it does, named "KIND stage
-S micro-batch M", and a section "pipeline run" for each run of the schedule. A run is
-one step.
+`aikido_torch.pipeline` records a section for each instruction, named "KIND stage S
+micro-batch M", and a section "pipeline run" for each run of the schedule. A run is one
+step.
 """
 
 import re
@@ -23,7 +23,7 @@ __all__ = ["PipelineSummary", "StageSummary", "StageWork", "pipeline_of", "stage
 RUN = "pipeline run"
 _NAME = re.compile(r"([a-z_]+) stage (\d+)(?: micro-batch (\d+))?")
 _PLANNED = re.compile(r"planned stage (\d+): (\d+) ns")
-# The part of the step of what a stage computes.
+# Part of the step by kind of instruction.
 _PARTS: dict[str, Part] = {
     "forward": "forward",
     "recompute": "forward",
@@ -35,15 +35,15 @@ _PARTS: dict[str, Part] = {
 
 
 class Labelled(NamedTuple):
-    """What the name of a section says."""
+    """Content of the name of a section."""
 
     kind: str
     stage: int
-    micro_batch: int  # -1 where there is none
+    micro_batch: int  # -1 if there is none
 
 
 def label_of(name: str) -> Labelled | None:
-    """None: the section is not of a pipeline's stage."""
+    """Parses the name of a section; None if it belongs to no stage of a pipeline."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -55,11 +55,11 @@ class StageWork:
     """One step of one rank of a pipeline, in seconds.
 
     Attributes:
-        length_s: of the run of the schedule.
-        before_s: from the end of the run before to the begin of this one.
+        length_s: length of the run of the schedule.
+        before_s: from the end of the run before to the begin of this run.
         stages: by stage: seconds by part, without stops.
-        num_micro_batches: by stage: how many forwards this rank did.
-        planned_s: by stage: what the plan says that it takes on one machine.
+        num_micro_batches: by stage: number of forwards of this rank.
+        planned_s: by stage: planned seconds on one machine.
     """
 
     length_s: float
@@ -74,7 +74,7 @@ class StageWork:
 
 
 def stage_works(dump: Dump) -> dict[int, StageWork]:
-    """By step; empty for a rank that has no pipeline."""
+    """Work by step; empty for a rank without a pipeline."""
     runs = sorted(
         s
         for s in dump.spans
@@ -118,10 +118,10 @@ class StageSummary:
 
     Attributes:
         stage: its number.
-        ranks: that have it.
-        forward_ms: of one micro-batch.
-        backward_ms: of one micro-batch.
-        optimizer_ms: of one step.
+        ranks: ranks that have it.
+        forward_ms: milliseconds of one micro-batch.
+        backward_ms: milliseconds of one micro-batch.
+        optimizer_ms: milliseconds of one step.
         bubble: share of the runs in which its ranks computed nothing.
     """
 
@@ -138,11 +138,12 @@ class PipelineSummary:
     """A pipeline in a trace.
 
     Attributes:
-        stages: by number.
+        stages: summaries by number.
         bubble: share of the time of all ranks in which nothing was computed.
-        slowest: the stage that computes longest for a micro-batch, by its ranks
-            together.
-        imbalance: its time by the mean of the stages, less 1; 0 is an even cut.
+        slowest: the stage that takes longest for a micro-batch, with its ranks sharing
+            the micro-batches.
+        imbalance: its time divided by the mean of the stages, minus 1; 0 is an even
+            cut.
     """
 
     stages: tuple[StageSummary, ...]
@@ -152,7 +153,7 @@ class PipelineSummary:
 
 
 def pipeline_of(dumps: Iterable[Dump]) -> PipelineSummary | None:
-    """None: no rank has a pipeline."""
+    """Summary of the pipeline; None if no rank has a pipeline."""
     works = {dump.rank: stage_works(dump) for dump in dumps}
     steps = {rank: list(by_step.values()) for rank, by_step in works.items() if by_step}
     ranks_of: defaultdict[int, set[int]] = defaultdict(set)

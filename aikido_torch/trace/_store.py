@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Where requests for traces are left: the store that the ranks of a job met through."""
+"""Messages for trace requests in the store through which the ranks of a job met."""
 
 import contextlib
 import json
@@ -23,25 +23,25 @@ from aikido_torch.errors import ConfigError, RetryLaterError
 __all__ = ["Board", "Collected", "address_of", "base_of", "collect", "open_store"]
 
 _PREFIX = "aikido_trace"
-# A value of a TCPStore has a limit of 8 MiB.
+# A value of a TCPStore is limited to 8 MiB.
 _PART_BYTES = 4 << 20
 _TIMEOUT = timedelta(seconds=10)
 _LOOK_S = 0.1
-# Ranks tell where they are four times a second, unless a call holds Python's lock.
-# While they make their dumps they may take so many times as long.
+# Ranks report their place four times a second, unless a call holds the GIL. While they
+# make their dumps, they may take this factor longer.
 _SILENT_S = 10.0
 _GIVING = 6.0
 
 
 def base_of(store: Store) -> Store:
-    """The store below all prefixes, which a program outside of the job finds too."""
+    """The store below all prefixes, which other programs can open too."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store
 
 
 def own_connection(store: Store) -> Store:
-    """One that another thread may block on."""
+    """A connection of its own, on which another thread may block."""
     base = base_of(store)
     if isinstance(base, TCPStore) and hasattr(base, "clone"):
         base = base.clone()
@@ -50,7 +50,7 @@ def own_connection(store: Store) -> Store:
 
 
 def address_of(store: Store) -> str | None:
-    """What `open_store` takes; None where nobody else can find it."""
+    """Address for `open_store`; None if other programs cannot open the store."""
     base = base_of(store)
     if isinstance(base, TCPStore):
         return f"tcp://{base.host}:{base.port}"
@@ -64,11 +64,11 @@ def open_store(address: str, *, timeout: timedelta = _TIMEOUT) -> Store:
 
     Args:
         address: "tcp://host:port", that is MASTER_ADDR and MASTER_PORT of the job, or
-            "file:///path", as given to init_process_group.
-        timeout: for the answer of the job.
+            "file:///path", as passed to init_process_group.
+        timeout: time to wait for the answer of the job.
 
     Raises:
-        ConfigError: it is none of these, or no job is there.
+        ConfigError: the address has another form, or no job answers.
     """
     try:
         parts = urlsplit(address)
@@ -90,10 +90,10 @@ def open_store(address: str, *, timeout: timedelta = _TIMEOUT) -> Store:
 
 
 def _connect(address: str, host: str, port: int, timeout: timedelta) -> TCPStore:
-    """A TCPStore that is there: to one that is not, torch connects again and again.
+    """Connects to a TCPStore that exists; otherwise torch would retry for a long time.
 
-    With a server of another kind its constructor never returns, so it has a thread of
-    its own.
+    With a server of another kind the constructor of TCPStore never returns, so it runs
+    in a thread of its own.
     """
     silence = ConfigError(
         f"No job answers at {address} within {timeout.total_seconds():g} s; give "
@@ -119,13 +119,13 @@ def _connect(address: str, host: str, port: int, timeout: timedelta) -> TCPStore
 
 
 class Told(NamedTuple):
-    """What a rank tells of a request.
+    """Report of a rank about a request.
 
     Attributes:
-        heard: the step in which it heard of it.
-        now: the step in which it is.
-        beat: another number each time.
-        refused: why it gives nothing, as what follows after "it"; empty: it does.
+        heard: the step in which it read the request.
+        now: its present step.
+        beat: a new number in each report.
+        refused: reason for giving no trace, as text after "it"; empty if it gives one.
     """
 
     heard: int
@@ -135,12 +135,12 @@ class Told(NamedTuple):
 
 
 class Board:
-    """What requesters and ranks leave for each other. One thread at a time.
+    """Data that requesters and ranks leave for each other. One thread at a time.
 
-    Keys, behind a prefix: `ranks`, how many there are; `requests`, how many were made;
-    and for request n: `n/wanted`, `n/off` once nobody wants it any more, and for each
-    rank `n/at/rank`, where it is, `n/part/rank/i` and then `n/parts/rank`. Of verdicts
-    for a group: `verdicts/group`, how many there were, and `verdict/group/n`.
+    Keys, after a prefix: `ranks`, number of ranks; `requests`, number of requests. For
+    request n: `n/wanted`; `n/off` after it was cancelled; and for each rank
+    `n/at/rank`, its report, `n/part/rank/i`, and then `n/parts/rank`. For verdicts on a
+    group: `verdicts/group`, their number, and `verdict/group/n`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -149,48 +149,48 @@ class Board:
     # ---- both
 
     def num_requests(self) -> int:
-        """How many there were so far; the last has this number."""
+        """Number of requests so far, which is the number of the last one."""
         return self._number("requests")
 
     def _number(self, key: str) -> int:
-        # Not by adding nothing: a file store grows by each of these.
+        # Not by add(key, 0), because each call makes a file store grow.
         return int(self._store.get(key)) if self._store.check([key]) else 0
 
     # ---- ranks
 
     def join(self, size: int) -> None:
-        """There are `size` ranks that listen."""
+        """Announces that `size` ranks listen."""
         self._store.set("ranks", str(size))
 
     def wanted(self, number: int) -> tuple[int, int] | None:
-        """First and last step of a request; None: it is there no more."""
+        """First and last step of a request; None if it was removed."""
         if not self._store.check([f"{number}/wanted"]):
             return None
         return _steps(self._store.get(f"{number}/wanted"))
 
     def is_off(self, number: int) -> bool:
-        """Nobody waits for it any more."""
+        """True if the requester does not wait any more."""
         return self._store.check([f"{number}/off"])
 
     def tell(self, number: int, rank: int, told: Told) -> None:
-        """Where this rank is."""
+        """Reports the progress of this rank."""
         self._store.set(f"{number}/at/{rank}", json.dumps(told))
 
     def give(self, number: int, rank: int, data: bytes) -> None:
-        """The dump of this rank."""
+        """Writes the trace of this rank."""
         parts = [data[i : i + _PART_BYTES] for i in range(0, len(data), _PART_BYTES)]
         for i, part in enumerate(parts):
-            # Bytes do as well as the text that torch asks for.
+            # torch's type hint asks for text, but accepts bytes.
             self._store.set(f"{number}/part/{rank}/{i}", part)  # type: ignore[arg-type]
         self._store.set(f"{number}/parts/{rank}", str(len(parts)))
 
     # ---- requesters
 
     def num_ranks(self) -> int:
-        """How many listen.
+        """Number of ranks that listen.
 
         Raises:
-            ConfigError: none do.
+            ConfigError: none listens.
         """
         if not self._store.check(["ranks"]):
             raise ConfigError(
@@ -205,7 +205,7 @@ class Board:
         return number
 
     def steps(self, number: int, ranks: Iterable[int]) -> dict[int, Told]:
-        """Of those that have heard: where they are."""
+        """Reports of the ranks that have read the request."""
         return {
             rank: Told(*json.loads(self._store.get(f"{number}/at/{rank}")))
             for rank in ranks
@@ -213,7 +213,7 @@ class Board:
         }
 
     def dump_of(self, number: int, rank: int) -> bytes | None:
-        """What a rank gave, which stays there; None: nothing yet."""
+        """The trace of a rank, which stays on the board; None: not written yet."""
         if not self._store.check([f"{number}/parts/{rank}"]):
             return None
         count = int(self._store.get(f"{number}/parts/{rank}"))
@@ -221,7 +221,7 @@ class Board:
         return b"".join(self._store.get(key) for key in keys)
 
     def clear(self, number: int, rank: int) -> None:
-        """Takes off all that a rank has left for a request."""
+        """Removes all data that a rank has written for a request."""
         if self._store.check([f"{number}/parts/{rank}"]):
             count = int(self._store.get(f"{number}/parts/{rank}"))
             self._store.delete_key(f"{number}/parts/{rank}")
@@ -230,25 +230,25 @@ class Board:
         self._store.delete_key(f"{number}/at/{rank}")
 
     def put_off(self, number: int) -> None:
-        """Nobody wants it any more: ranks that have not heard will not begin."""
+        """Cancels a request, so that ranks that have not read it will not begin."""
         self._store.set(f"{number}/off", "1")
         self._store.delete_key(f"{number}/wanted")
 
     # ---- verdicts
 
     def num_verdicts(self, group: str) -> int:
-        """How many were said to a group so far; the last has this number."""
+        """Number of verdicts on a group so far, which is the number of the last one."""
         return self._number(f"verdicts/{group}")
 
     def say(self, group: str, verdict: dict[str, Any]) -> None:
-        """The next one, in place of the last."""
+        """Publishes the next verdict and removes the one before."""
         number = self._store.add(f"verdicts/{group}", 1)
         self._store.set(f"verdict/{group}/{number}", json.dumps(verdict))
         if number > 1:
             self._store.delete_key(f"verdict/{group}/{number - 1}")
 
     def verdict(self, group: str, number: int) -> dict[str, Any] | None:
-        """One that was said; None: not yet, or there is a later one."""
+        """A verdict by its number; None: not published yet, or replaced."""
         if not self._store.check([f"verdict/{group}/{number}"]):
             return None
         said: dict[str, Any] = json.loads(self._store.get(f"verdict/{group}/{number}"))
@@ -261,12 +261,12 @@ def _steps(text: bytes) -> tuple[int, int]:
 
 
 class Collected(NamedTuple):
-    """What ranks gave.
+    """Traces of the ranks.
 
     Attributes:
-        dumps: that came in time, by rank; they stay on the board.
-        notes: sentences about those that are not what was asked for.
-        number: of the request.
+        dumps: traces that arrived in time, by rank; they stay on the board.
+        notes: sentences about traces that differ from the request.
+        number: number of the request.
     """
 
     dumps: dict[int, bytes]
@@ -276,13 +276,13 @@ class Collected(NamedTuple):
 
 @dataclass
 class _Heard:
-    """Of one rank, what it has told last and when that changed."""
+    """The last report of one rank, and the time when it changed."""
 
     told: Told | None
     at: float
 
     def is_silent(self, now: float, last: int, silent_s: float) -> bool:
-        # One that is through makes its dump and sends it, and tells nothing meanwhile.
+        # A rank that is done writes its trace, and sends no reports meanwhile.
         is_giving = self.told is not None and self.told.now > last
         return now - self.at > (_GIVING * silent_s if is_giving else silent_s)
 
@@ -296,22 +296,22 @@ def collect(
     silent_s: float = _SILENT_S,
     ended: threading.Event | None = None,
 ) -> Collected:
-    """Has all ranks trace these steps, and reads their dumps.
+    """Asks all ranks to trace these steps, and reads their traces.
 
-    The step before them is traced as well: how it ended says when the first began,
-    without which there is no verdict on that one.
+    The step before is traced as well: its end is the begin of the first step, which a
+    verdict needs.
 
     Args:
-        board: of the job.
-        first: step, and
-        last: step.
-        timeout_s: for all ranks to be through.
-        silent_s: a rank that tells nothing for so long is not waited for.
-        ended: when it is set, this ends as if the time were over.
+        board: board of the job.
+        first: first step.
+        last: last step.
+        timeout_s: seconds until all ranks must have done the steps.
+        silent_s: seconds without a report after which a rank is not waited for.
+        ended: ends the wait when set, as if the time were over.
 
     Raises:
-        ConfigError: nobody listens.
-        RetryLaterError: no dump came; the text says where the ranks are.
+        ConfigError: no rank listens.
+        RetryLaterError: no trace arrived; the text has the steps of the ranks.
     """
     ranks = range(board.num_ranks())
     before = max(0, first - 1)
@@ -338,7 +338,7 @@ def collect(
             now = time.monotonic()
     except RuntimeError:
         notes.append("the store of the job has gone, and the job with it, it seems.")
-    except BaseException:  # asked to end: nobody will ever want what is there
+    except BaseException:  # the caller asked to end, so nobody will read the data
         for rank in ranks:
             board.clear(number, rank)
         raise
@@ -382,7 +382,7 @@ def _waiting(
     last: int,
     silent_s: float,
 ) -> list[int]:
-    """The ranks that may still give something."""
+    """Ranks that may still write a trace."""
     return [
         rank
         for rank, each in heard.items()
@@ -395,7 +395,7 @@ def _waiting(
 def _why(
     lacking: dict[int, _Heard], now: float, last: int, silent_s: float
 ) -> list[str]:
-    """A sentence on each rank that gave nothing."""
+    """A sentence about each rank without a trace."""
     notes = []
     for rank, each in lacking.items():
         told = each.told
@@ -416,10 +416,10 @@ def _why(
 
 
 def as_steps(text: str) -> tuple[int, int]:
-    """ "100:105" as first and last step; "100" is one step.
+    """First and last step from "100:105"; "100" is one step.
 
     Raises:
-        ConfigError: it is none, or the last comes before the first.
+        ConfigError: the text has another form, or the last step precedes the first.
     """
     first, _, last = text.partition(":")
     try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What reports show of traces: ranks, arrivals, links, skips, backups and culprits."""
+"""Content of reports on traces: ranks, arrivals, links, skips, backups and culprits."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ __all__ = [
     "summarize",
 ]
 
-# The name of its group, the members of that, and its number there.
+# Name and members of the group, and the number of the call in the group.
 _Call = tuple[tuple[str, tuple[int, ...]], int]
 
 
@@ -38,16 +38,16 @@ class RankSummary:
     """Medians over the steps of a rank, in ms; shares of its calls.
 
     Attributes:
-        work_ms: its own work in a step.
-        input_ms: waiting for data in a step.
-        step_ms: of a whole step.
-        waited_ms: of a call, until the last of the others had called.
-        wire_ms: of a call, from then to its end.
-        last: share of the calls that it was the last of its group to make.
+        work_ms: own work in a step.
+        input_ms: wait for data in a step.
+        step_ms: length of a step.
+        waited_ms: time of a call until the last other rank had called.
+        wire_ms: time of a call from then to its end.
+        last: share of the calls in which it was the last of its group to call.
         skipped: calls without its contribution.
         failed: calls that failed.
-        stopped_ms: in which it did not run, in all.
-        num_calls: that were traced.
+        stopped_ms: total time in which the process did not run.
+        num_calls: traced calls.
     """
 
     work_ms: float
@@ -64,12 +64,12 @@ class RankSummary:
 
 @dataclass(frozen=True)
 class PauseSummary:
-    """How messages stood still that were on their way, for one reason.
+    """Pauses of the messages of a rank, for one reason.
 
     Attributes:
-        rank: whose messages they were.
-        reason: why.
-        num_pauses: of all its messages together.
+        rank: sender of the messages.
+        reason: reason of the pauses.
+        num_pauses: number of pauses of all its messages.
         total_ms: their sum.
         longest_ms: the longest of them.
     """
@@ -83,20 +83,20 @@ class PauseSummary:
 
 @dataclass
 class Summary:
-    """What reports show.
+    """Content of the reports.
 
     Attributes:
-        job: its name.
-        notes: sentences on what is missing or may be wrong.
-        steps: that were traced on some rank, ascending.
-        ranks: by rank.
-        arrivals: by step and rank, how much later than the first rank it made its last
-            call, in ms, by the clock of rank 0.
-        rates: by sender and receiver, bytes per second while something was on its way.
-        verdicts: of windows of five steps, or of more where five are too few to tell.
-        pauses: of messages, by rank, those that took longest in all first.
-        backups: for whom each stood in, by primary; empty where there were none.
-        pipeline: its stages and bubbles; None where there is none.
+        job: name of the job.
+        notes: sentences about missing or doubtful data.
+        steps: steps that were traced on some rank, ascending.
+        ranks: summaries by rank.
+        arrivals: by step and rank, delay of its last call behind the first rank's, in
+            ms by the clock of rank 0.
+        rates: by sender and receiver, bytes per second while data was in transfer.
+        verdicts: verdicts on windows of five steps, or of more if five are too few.
+        pauses: pauses of messages, by rank, the largest total first.
+        backups: replacements by backups, by primary; empty if there were none.
+        pipeline: its stages and bubbles; None if there is no pipeline.
     """
 
     job: str
@@ -112,7 +112,7 @@ class Summary:
 
 
 def summarize(dumps: Iterable[Dump]) -> Summary:
-    """Raises ConfigError when the dumps do not belong together."""
+    """Evaluates the dumps; raises ConfigError if they belong to different jobs."""
     dumps = sorted(dumps, key=lambda dump: dump.rank)
     summary = Summary("", check_together(dumps))
     summary.job = dumps[0].job
@@ -155,7 +155,7 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
 
 
 def note_of(rank: RankSummary) -> str:
-    """What a reader has to know of a rank before its times; empty as a rule."""
+    """Remarks about a rank that affect its times; usually empty."""
     notes = []
     if rank.skipped:
         notes.append(f"skipped in {rank.skipped} of {rank.num_calls} calls")
@@ -167,7 +167,7 @@ def note_of(rank: RankSummary) -> str:
 
 
 def ranks_of(verdict: Verdict) -> str:
-    """The ranks of a verdict in short: "0, 4-7", or "1 to 2" of a link."""
+    """The ranks of a verdict in short form: "0, 4-7", or "1 to 2" for a link."""
     links = [f"{c.rank} to {c.peer}" for c in verdict.culprits if c.peer is not None]
     if not verdict.culprits and verdict.rank is not None:
         return str(verdict.rank)
@@ -175,12 +175,12 @@ def ranks_of(verdict: Verdict) -> str:
 
 
 def part_of_verdict(verdict: Verdict) -> str:
-    """The part of the step in which most was lost; empty if it is not known."""
+    """The part of the step with the largest loss; empty if unknown."""
     return (verdict.culprits[0].part or "") if verdict.culprits else ""
 
 
 def sentence_on(pipeline: PipelineSummary) -> str:
-    """How well a pipeline is cut, for a heading."""
+    """Sentence about the balance of a pipeline, for a heading."""
     return (
         f"{percent(pipeline.bubble)} of the ranks' time is bubbles; stage "
         f"{pipeline.slowest} is the slowest, {percent(pipeline.imbalance)} above the "
@@ -204,9 +204,10 @@ def _median(values: list[float]) -> float:
 
 
 def _last_callers(dumps: list[Dump]) -> tuple[Counter[int], Counter[int]]:
-    """How often each rank was last to call, by the clock of rank 0, and of how many.
+    """How often each rank was the last to call, and its number of counted calls.
 
-    A call counts if all members of its group made it of which there is a dump.
+    Calls are ordered by the clock of rank 0. A call counts if all traced members of its
+    group made it.
     """
     told = {dump.rank for dump in dumps}
     calls: defaultdict[_Call, dict[int, int]] = defaultdict(dict)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A report of traces for the terminal."""
+"""Report of traces for the terminal."""
 
 from collections.abc import Iterable
 
@@ -27,17 +27,18 @@ _MOST_STEPS = 40
 
 
 def report(dumps: Iterable[Dump], *, console: Console | None = None) -> Summary:
-    """Prints who made whom wait, and what ranks and links did; returns the same.
+    """Prints which ranks made others wait, and times of ranks and links; returns the
+    same.
 
-    A table has the columns that fit the width of the console, and no empty one is
+    A table has the columns that fit the width of the console. Empty tables are not
     printed.
 
     Args:
-        dumps: of ranks of one job.
+        dumps: traces of ranks of one job.
         console: where to print; None is standard output.
 
     Raises:
-        ConfigError: the dumps do not belong together.
+        ConfigError: the dumps belong to different jobs.
     """
     summary = summarize(dumps)
     console = console or Console()
@@ -139,7 +140,7 @@ def _links(summary: Summary, width: int) -> Table:
     for rank in receivers:
         rates = [summary.rates.get((sender, rank)) for sender in senders]
         cells = ["" if rate is None else f"{rate / 1e6:,.1f}" for rate in rates]
-        # Where not all fit, the slowest stay.
+        # If not all columns fit, those of the slowest links stay.
         slowest = min((rate for rate in rates if rate is not None), default=0.0)
         columns.append(Column(f"to {rank}", cells, importance=-slowest))
     return fitting("Links in MB/s, senders in rows", columns, width)
@@ -163,7 +164,7 @@ def _arrivals(summary: Summary, width: int) -> Table:
     for rank in sorted(summary.ranks):
         late = [summary.arrivals[step].get(rank) for step in steps]
         cells = ["" if each is None else ms(each) for each in late]
-        # Where not all fit, those that were latest stay.
+        # If not all columns fit, those of the latest ranks stay.
         total = sum(each for each in late if each is not None)
         columns.append(Column(f"rank {rank}", cells, importance=total))
     return fitting("Last calls, ms late", columns, width)

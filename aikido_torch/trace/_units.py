@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Times as a reader wants them: three digits, and no exponents."""
+"""Readable times: three digits, and no exponents."""
 
 __all__ = ["in_ms", "ms", "pace", "percent"]
 

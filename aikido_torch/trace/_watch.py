@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Hooks that tell the recorder of the steps of a training and of their parts."""
+"""Hooks that record the steps of a training and their parts."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ from aikido_torch.trace._record import job_of, take_free, tell_of_start
 
 __all__ = ["SECTIONS", "Watch", "watch"]
 
-# Parts of a step, by their names in a trace.
+# Names of the parts of a step in a trace.
 SECTIONS = ("data", "forward", "backward", "optimizer")
 
 
@@ -39,22 +39,22 @@ def watch(
     first_step: int = 0,
     control: bool = True,
 ) -> "Watch":
-    """Counts steps, and records forward, backward, optimizer and waiting for data.
+    """Counts steps, and records forward, backward, optimizer and waits for data.
 
-    Call it once on each rank, before the loop. It records nothing until it is told to
-    (`aikido_torch.trace`). A step ends with `optimizer.step()`.
+    Call it once on each rank, before the loop. It records nothing until the recording
+    is started (`aikido_torch.trace`). A step ends with `optimizer.step()`.
 
     Args:
-        model: what the loop calls, such as DistributedDataParallel.
-        optimizer: what it steps.
-        loader: what it iterates over; None leaves out waiting for data.
+        model: the module that the loop calls, such as DistributedDataParallel.
+        optimizer: the optimizer that the loop steps.
+        loader: the loader that the loop iterates over; None omits waits for data.
         group: an aikido group; None is the default group.
-        first_step: the number of the step that comes next.
-        control: listen for requests of 'python -m aikido_torch.trace arm', in a thread
-            that looks at the store of the job four times a second.
+        first_step: number of the next step.
+        control: True listens for requests of 'python -m aikido_torch.trace arm', in a
+            thread that polls the store of the job four times a second.
 
     Returns:
-        What undoes it, and knows the number of the step.
+        A handle that removes the hooks, and knows the number of the step.
 
     Raises:
         ConfigError: there is no aikido group, or an argument has the wrong type.
@@ -87,18 +87,18 @@ def watch(
 
 
 class Watch:
-    """What `watch` returns. For the thread that trains.
+    """Handle of `watch`. For the training thread only.
 
-    Hooks of the parts of a step are there while something is recorded. Even those that
-    do nothing take a step tens of microseconds, because what they need is not in the
-    caches by then.
+    Hooks for the parts of a step are installed only during a recording. Even hooks that
+    do nothing cost tens of microseconds per step, because their data is not in the
+    caches.
     """
 
     def __init__(self, recorder: _C.Recorder, first_step: int) -> None:
         self._recorder = recorder
         self._names = {name: recorder.name(name) for name in SECTIONS}
         self._hooks: list[RemovableHandle] = []
-        self._parts: list[RemovableHandle] = []  # while something is recorded
+        self._parts: list[RemovableHandle] = []  # installed during a recording
         self._thread = threading.get_ident()
         self._loader: tuple[Any, type] | None = None
         self._backward = _C.BackwardWatch(recorder, self._names["backward"])
@@ -108,7 +108,7 @@ class Watch:
 
     @property
     def step(self) -> int:
-        """The number of the step that is under way; set it when steps are passed."""
+        """Number of the present step; set it if the loop skips steps."""
         return self._recorder.step
 
     @step.setter
@@ -117,7 +117,7 @@ class Watch:
         self.on_armed()
 
     def remove(self) -> None:
-        """Takes all hooks out again, and listens no more."""
+        """Removes all hooks, and stops listening."""
         if self._control is not None:
             self._control.stop()
             self._control = None
@@ -150,14 +150,14 @@ class Watch:
         self._follow()
 
     def on_armed(self) -> None:
-        """The recorder may be armed from here on."""
-        # Hooks are for the thread that runs them: in another one they come with the
-        # next step.
+        """The recorder may be armed from now on."""
+        # Only the training thread may change its hooks. In another thread the hooks are
+        # installed at the next step.
         if self._hooks and threading.get_ident() == self._thread:
             self._follow()
 
     def _follow(self) -> None:
-        """Takes the hooks of the parts in or out, between two steps."""
+        """Installs or removes the hooks of the parts, between two steps."""
         if self._recorder.is_armed == bool(self._parts):
             return
         if self._parts:
@@ -210,7 +210,7 @@ def _tensors_in(value: object) -> Iterator[torch.Tensor]:
 
 
 def _timed(kind: Any, watch: Watch) -> type:
-    """`kind` with an iterator that tells how long one waits for it."""
+    """Subclass of `kind` whose iterator records the time of waiting for each item."""
 
     def timed_iter(self: Any) -> Iterator[Any]:
         items = iter(kind.__iter__(self))

@@ -73,7 +73,7 @@ def event_of(kind, member=1, by=(), text=""):
         ),
         (
             event_of("stood_in", by=[3]), logging.WARNING,
-            "aikido takeover: a backup gives in its place; "
+            "aikido takeover: a backup contributes in its place; "
             "rank=0 member=1 what=data by=3",
         ),
         (

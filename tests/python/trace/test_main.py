@@ -77,7 +77,7 @@ def test_fetch_writes_what_is_left_of_a_request(tmp_path):
     arguments = ("--request", 1, "--store", f"file://{store}", "--output", output)
     result = run("fetch", *arguments)
     assert result.exit_code == 0
-    assert "what 1 ranks gave for request 1" in result.output
+    assert "traces of 1 ranks for request 1" in result.output
     assert output.exists()
     result = run("fetch", *arguments)
     assert result.exit_code == 1
