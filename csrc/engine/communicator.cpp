@@ -12,10 +12,11 @@
 namespace aikido::engine {
 namespace {
 
-// How often those that wait look whether somebody has given up.
+// Interval at which waiting threads check if the group has failed.
 constexpr Duration kGlance = std::chrono::milliseconds(50);
 
-// "a=1;b=2" against "a=1;b=3": the part that differs, on both sides.
+// The setting that differs, as it is on both sides: of "a=1;b=2" and "a=1;b=3", "b=2"
+// and "b=3".
 std::pair<std::string, std::string> difference(const std::string& mine,
                                                const std::string& theirs) {
   size_t start = 0;
@@ -27,7 +28,8 @@ std::pair<std::string, std::string> difference(const std::string& mine,
           theirs.substr(start, theirs.find(';', start) - start)};
 }
 
-// For ranks on other machines, which may not reach the address that this one gave out.
+// Advice if ranks on other machines may not reach the address that this process has
+// published.
 std::string hint_of_reach(const std::string& host) {
   const std::string interface = transport::interface_of(host);
   if (interface.empty() || interface == "lo") return {};
@@ -56,6 +58,7 @@ Communicator::Communicator(std::shared_ptr<Engine> engine, GroupOptions options,
 }
 
 Communicator::~Communicator() {
+  // After a fork the progress thread does not exist, so the group cannot be taken down.
   if (engine_->is_forked()) {
     [[maybe_unused]] const auto* leaked = group_.release();
     return;
@@ -82,7 +85,7 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
     const std::lock_guard lock(mutex_);
     sharing_failure_ = concat("with rank ", rank.value, ": ", sharing.failure);
   }
-  // Shared: std::function wants a copyable capture.
+  // shared_ptr, because std::function needs a copyable capture.
   const auto shared = std::make_shared<transport::Connections>(std::move(*dialled));
   engine_->post([this, rank, shared] { attach(rank, std::move(*shared)); });
   return Status::ok();
@@ -128,7 +131,8 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
   for (const auto lane : {transport::Lane::kBulk, transport::Lane::kControl}) {
     transport::Connection& connection = of(lane);
     size_t chunk_bytes = options_.operation.chunk_bytes;
-    // The peer reads one while we write the next, and both stay in the cache.
+    // The peer reads one chunk while this process writes the next, so both stay in the
+    // cache.
     if (connection.memory) {
       chunk_bytes = std::min(chunk_bytes, connection.memory->ring_bytes() / 4);
       link->set_shared();
@@ -147,12 +151,13 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
   links_changed_.notify_all();
 }
 
-// Note [who is early for the group that follows]
-// Over one store a group may follow another under the same keys. Who is ahead of rank 0
-// reads the token of the former one and dials with it, perhaps before that group is
-// gone here. It is told nothing, which means: try again. That is a member that has left
-// the former group, or one of a group of another size. Everybody else is told what is
-// wrong, as is a second process with the rank of a member that is alive.
+// Note [early member of the next group]
+// Over one store, a group may follow another under the same keys. A member that is
+// ahead of rank 0 reads the token of the former group and dials with it. It may even
+// arrive before that group is gone here. Rule: such a member gets no answer, which
+// means "try again". It is recognised because it has left the former group, or because
+// its group has another size. All other callers are told the reason of a refusal. So is
+// a second process with the rank of a living member.
 bool Communicator::knows(const transport::Hello& hello) const {
   if (!transport::equal_tokens(hello.token, token_)) return false;
   const std::lock_guard lock(mutex_);
@@ -221,7 +226,7 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
     local.traced_at = options_.recorder->now();
   uint64_t number = 0;
   {
-    // Under the lock, so that numbers and the order of posting agree.
+    // Under the lock, so that the numbers agree with the order of posting.
     const std::lock_guard lock(mutex_);
     number = num_calls_ + 1;
     const auto hold = local.hold;
@@ -264,7 +269,7 @@ uint64_t Communicator::refuse(const Status& why, bool tells) {
   return number;
 }
 
-// Requires mutex_.
+// Requires mutex_. Calls behind a held call wait too, so that the order stays.
 void Communicator::enter(const std::shared_ptr<collectives::Hold>& hold,
                          std::function<void()> work) {
   if (!hold && held_.empty()) return engine_->enqueue(std::move(work));
@@ -294,7 +299,8 @@ void Communicator::enter_released() {
   num_held_ = held_.size();
 }
 
-// Whatever a device still does for them, nobody waits for it any more.
+// Ends the held calls. Their devices may still work, but nobody waits for that any
+// more.
 void Communicator::give_up_held(const Status& why) {
   {
     const std::lock_guard lock(mutex_);
@@ -363,7 +369,7 @@ void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
 }
 
 void Communicator::send(collectives::SendCall&& call) {
-  // What is called on another thread meanwhile has no order with it.
+  // A call that another thread makes meanwhile has no defined order with this call.
   const bool is_held = call.hold || num_held_ > 0;
   if (!is_held && engine_->drive_with([&] { take_up(std::move(call)); })) return;
   const auto hold = call.hold;
@@ -451,15 +457,16 @@ void Communicator::shutdown(Duration linger) {
     if (std::exchange(is_shut_down_, true)) return;
   }
   const TimePoint deadline = clock_.now() + linger;
-  // Leaving ends the calls under way here, and with them what they still have to send:
-  // others may need it, so it goes first, and so do the calls that others are still to
-  // make: a caller that has dropped the work of a call relies on it nevertheless.
+  // leave() ends the calls in progress and discards their unsent data. Others may need
+  // this data, and calls that others still have to make. A caller that has dropped the
+  // work of a call still relies on the call. So this member waits for all that first.
   bool is_well = false;
   engine_->run_and_wait([&] {
     is_well = group_->failure().is_ok();
     group_->ask_settled();
   });
-  // Apart: what is released is entered first, and the group is asked behind that.
+  // Two separate waits: released calls enter the group first, and the group is asked
+  // after that.
   wait_until([this] { return num_held_ == 0; }, deadline);
   wait_until([this] { return !group_->is_busy() && group_->is_drained(); }, deadline);
   engine_->run_and_wait([this] { group_->leave(); });
@@ -475,14 +482,15 @@ void Communicator::shutdown(Duration linger) {
   });
 }
 
-// `is_so` is asked on the progress thread.
+// `is_so` is called on the progress thread.
 void Communicator::wait_until(const std::function<bool()>& is_so, TimePoint deadline) {
   Duration pause = std::chrono::microseconds(500);
   while (true) {
     bool is_over = false;
     engine_->run_and_wait([&] { is_over = is_so(); });
     if (is_over || clock_.now() >= deadline) return;
-    // Only the peers' kernels can tell when the last bytes are there: look again soon.
+    // Only the kernels of the peers know when the last bytes have arrived, so this
+    // checks again soon.
     std::unique_lock lock(mutex_);
     links_changed_.wait_for(lock, pause);
     pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(1));

@@ -24,7 +24,7 @@ Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
   if (!listener) return listener.status();
   engine->listener_ = std::move(*listener);
   if (engine->is_local()) {
-    // Without it all goes through the rings.
+    // Without blocks all payloads go through the rings.
     if (auto outbox = transport::Outbox::make()) engine->outbox_ = std::move(*outbox);
     engine->listener_->share(engine->outbox_.get());
   }
@@ -47,7 +47,7 @@ Engine::~Engine() {
   if (is_forked()) {
     thread_.detach();
     [[maybe_unused]] const auto* leaked = listener_.release();
-    // Where its memory was something else may be by now.
+    // After a fork, its address range may contain another mapping.
     [[maybe_unused]] const auto* unmapped = outbox_.release();
     return;
   }
@@ -68,7 +68,7 @@ void Engine::run() {
   }
 }
 
-// The edge of the thread: a defect ends the groups, not the process.
+// Last resort on the progress thread: a defect ends the groups and not the process.
 void Engine::end_groups(const std::exception& defect) {
   const Status why(Code::kInternal, defect.what());
   loop_.between_turns([&] {
@@ -109,6 +109,7 @@ void Engine::run_and_wait(std::function<void()> work) {
   loop_.post([&] {
     try {
       work();
+      // The waiting thread must return before the exception ends the groups.
     } catch (...) {
       done.set_value();
       throw;

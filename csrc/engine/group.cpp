@@ -21,23 +21,22 @@ using transport::FrameHeader;
 using transport::FrameKind;
 
 namespace {
-// Of smaller contributions the share does (straggler/contribution_share.h).
+// Smaller contributions do not show the rate; see straggler/contribution_share.h.
 bool tells_rate(const FrameHeader& header) {
   return header.kind == FrameKind::kContrib &&
          header.total_bytes > straggler::ContributionShare::kMostBytes;
 }
 
-// Windows and the log end far below: a number beyond it is nonsense.
+// Larger than all windows and the log: such a number is invalid.
 constexpr uint64_t kMaxAhead = uint64_t{1} << 31;
-// Operations in a row that a member was skipped in, for is_cut_off().
+// Skips in a row that make is_cut_off() true.
 constexpr uint32_t kOften = 32;
-// Policies that other members may bring along, each with a history of its own.
+// Limit of the policies that other members may bring along. Each has its own history.
 constexpr size_t kMaxPolicies = 1024;
-// Longer than a healthy call, shorter than the patience of whoever waits for one that
-// cannot end.
+// Longer than a normal call, and shorter than callers of a stuck call wait.
 constexpr Duration kProbeAfter = std::chrono::milliseconds(500);
 
-// Frames that say all in their header.
+// Frames that consist of a header only.
 bool is_notice(FrameKind kind) {
   return kind == FrameKind::kCalled || kind == FrameKind::kHeartbeat ||
          kind == FrameKind::kGoodbye || kind == FrameKind::kAskCalled ||
@@ -60,10 +59,10 @@ bool is_p2p(FrameKind kind) {
          kind == FrameKind::kP2pTaken;
 }
 
-// Note [who is the cause of a time-out]
-// A member that has called only waits itself, and who waits for it alone has not heard
-// of the one that it waits for. So each asks all, halfway to the deadline, to tell when
-// they call, and blames those that have not. The first time-out is told to all.
+// Note [cause of a time-out]
+// A member that has called may itself only wait for another member. So halfway to the
+// deadline each member asks all others if they have called. It blames those members
+// that have not. The first time-out is told to all.
 std::vector<Rank> not_called(const Operation& operation,
                              const std::deque<Peer>& peers) {
   std::vector<Rank> ranks = operation.awaited();
@@ -88,7 +87,7 @@ Group::Group(const Clock* clock, GroupOptions options)
       past_(static_cast<size_t>(options_.size)),
       ownership_(options_.size) {
   view_change_.set_patience(options_.heartbeat.timeout);
-  // A full log grows by half while its member is left out (straggler/result_log.h).
+  // A full log grows by half while its member is excluded (straggler/result_log.h).
   const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
   for (int32_t r = 0; r < options_.size; ++r) {
     peers_.emplace_back(clock_, &epoch_, &announced_, &settled_,
@@ -104,7 +103,7 @@ void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
   peer(rank).attach(std::move(link));
   heartbeats_.add(rank, clock_->now());
   if (rank == Rank(0)) trace_.on_link_to_rank_0();
-  // Given up while the member was on its way: it has not heard.
+  // The group failed while the member was connecting, so the member does not know.
   if (!closed_) peer(rank).send_abort(Seq(0), closed_);
 }
 
@@ -146,16 +145,17 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
     policy(call.policy).on_timeout(timeout);
   it->second.deadline = clock_->now() + timeout;
   it->second.ask_at = clock_->now() + timeout / 2;
-  // A member that is left out may be late for long.
+  // A full sum may wait long for a late member.
   if (call.policy.kind == straggler::Kind::kWaitAll)
     it->second.probe_at = clock_->now() + kProbeAfter;
   for (const auto& policy : policies_) {
     policy->history().on_called(options_.self, Seq(seq), clock_->now());
   }
-  // What is held back for an absent member is not told, nor what is behind it.
+  // Calls that are held back for an absent member are not announced, nor the calls
+  // behind them.
   if (announced_ + 1 == seq && (!call.is_partial() || operation->has_failed()))
     announced_ = seq;
-  // A failure that is known before the start keeps it from sending anything.
+  // A call that fails before its start sends nothing.
   const Status known = call.is_partial() ? closed_ : unreachable(kNoRank);
   if (!known) fail(*operation, known, closed_.is_ok());
   it->second.held = std::move(local);
@@ -192,12 +192,12 @@ void Group::start_held(Active& active) {
   settle(operation->seq().value);
 }
 
-// Note [a barrier closes what came before it]
-// Callers drop the works of a few calls and then rely on a barrier, as the other
-// backends allow. So a barrier starts here when the earlier calls are over here; calls
-// behind it do not wait for it.
+// Note [a barrier waits for earlier calls]
+// Callers drop the works of a few calls and then rely on a barrier, as with other
+// backends. So a barrier starts here when the earlier calls are over here. Later calls
+// do not wait for it.
 void Group::start_barriers() {
-  // A barrier that is over at once comes back here: no deep stack for many of them.
+  // A barrier that ends at once returns here, so many of them need no deep stack.
   if (std::exchange(is_starting_barriers_, true)) return;
   while (!active_.empty() && active_.begin()->second.held &&
          active_.begin()->second.is_barrier()) {
@@ -218,20 +218,20 @@ void Group::receive(collectives::ReceiveCall&& call) {
     if (call.on_done) call.on_done(closed_, from);
     return;
   }
-  // What has come before the sender went is still there.
+  // Messages that arrived before the sender left are still delivered.
   mailbox_.receive(std::move(call));
   if (is_reachable(from)) return;
   if (mailbox_.fail_receives(from, unreachable(from))) missed_ = from;
 }
 
-// Whether unreachable() is ok, without its sentence: each message asks that.
+// True if unreachable() is ok, without building its text. Called for each message.
 bool Group::is_reachable(Rank rank) const {
   if (!closed_ || is_anybody_lost_) return unreachable(rank).is_ok();
   return rank == kNoRank || !heartbeats_.is_silent(rank);
 }
 
-// Why no message can be exchanged with `rank`. kNoRank stands for anybody: any of them
-// may be the one, so one that died ends it and one that left in order does not.
+// Reason why no message can be exchanged with `rank`. kNoRank stands for any member:
+// then a death counts, and an orderly leave does not.
 Status Group::unreachable(Rank rank) const {
   if (!closed_) return closed_;
   return rank == kNoRank ? death() : loss(rank);
@@ -244,13 +244,13 @@ Status Group::death() const {
   return {};
 }
 
-// Others may have told of a loss before the connection ends here.
+// Others may have reported a loss before the connection ends here.
 Status Group::failure() const {
   const Status why = unreachable(kNoRank);
   return why ? loss_ : why;
 }
 
-// Why nothing comes from a member: it is lost, or silent.
+// Reason why nothing comes from a member: it is lost, or silent.
 Status Group::loss(Rank rank) const {
   const Status& lost = peers_[static_cast<size_t>(rank.value)].lost;
   const auto silence = heartbeats_.silence(rank);
@@ -263,7 +263,7 @@ bool Group::has_gone(Rank rank) const {
   return p.has_left || !p.lost;
 }
 
-// Which member is silent, the first if there are several; ok if there is none.
+// First silent member. Ok if there is none.
 Status Group::silence() const {
   const auto silent = heartbeats_.silent();
   return silent.empty() ? Status::ok() : loss(silent.front());
@@ -328,7 +328,7 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
       return Status(Code::kProtocol,
                     "too many policies, or failures ahead of our calls");
     }
-    // Held: one that fails is replaced in the table.
+    // A copy, because a failing operation is replaced in the table.
     const auto made = make_operation(this, Seq(header.seq), theirs->call, from);
     active_.emplace(header.seq, Active{made, {}});
     if (unheard_.erase(header.seq) > 0) {
@@ -339,7 +339,7 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
     it = active_.find(header.seq);
     if (it == active_.end()) return nobody;
   }
-  // Shared: a mismatch takes a started operation out of the table.
+  // Shared, because a mismatch removes a started operation from the table.
   const std::shared_ptr<Operation> operation = it->second.operation;
   if (theirs && !(operation->call() == theirs->call)) {
     mismatch(*operation, theirs->call, from);
@@ -390,7 +390,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
   const auto operation = it->second.operation;
   if (operation->has_failed() || operation->is_over()) return;
   operation->arrived(from, header);
-  // What a backup can fill is known from its first frame on.
+  // From the first frame on it is known which data shard a backup covers.
   if (header.kind == FrameKind::kContrib && header.offset == 0 &&
       operation->call().policy.has_stand_ins())
     check_lost(*operation);
@@ -411,10 +411,10 @@ void Group::note_called(Rank from, uint64_t called) {
     if (operation->seq().value <= called) operation->on_called(from);
 }
 
-// What a member sends whose contributions were cut off in a row is likely to be of no
-// use before it has left, so it goes to the kernel little by little (Uplink::note). Each
-// part costs a wake-up: in all calls that took a tenth of a step with nobody late, and a
-// member that came back from a pause stayed late by its bounded contributions.
+// True if this member's contributions were cut off repeatedly. Its data is likely to
+// become useless before it leaves, so it goes to the kernel in small parts
+// (Uplink::note). Doing so in all calls would cost a wake-up per part, a tenth of a
+// step, and would keep a returning member late.
 bool Group::is_cut_off() const {
   return std::any_of(policies_.begin(), policies_.end(), [&](const auto& policy) {
     return policy->history().consecutive_skips(options_.self) >= kOften;
@@ -425,7 +425,7 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
   for (const auto& policy : policies_) {
     if (policy->options() == options) return *policy;
   }
-  // What a member has to keep for its caller is bounded, whatever the policies.
+  // One log for all policies, so that the memory for late callers is bounded.
   const auto log = mutated(Mutation::kLogPerPolicy)
                        ? std::make_shared<straggler::ResultLog>(*log_)
                        : log_;
@@ -513,7 +513,7 @@ void Group::on_time(TimePoint now) {
   if (mailbox_.on_time(now, silent)) missed_ = silent.culprit();
 }
 
-// Tells the others that we live, and ends what waits for one that does not say so.
+// Sends heartbeats, and ends work that waits for a silent member.
 void Group::beat(TimePoint now) {
   if (is_leaving_) return;
   for (const Rank rank : heartbeats_.on_time(now)) peer(rank).beat();
@@ -567,7 +567,7 @@ Status Group::time_out(const Operation& operation, Duration after) const {
   }
   const Status why = timed_out(operation.seq().value, options_.name, operation.call(),
                                options_.self, after, missing);
-  // Who is missing may itself wait for the one that is silent.
+  // The missing member may itself wait for a silent member.
   Status cause = silence();
   const Rank absent = held_back_for(operation);
   if (cause && absent != kNoRank)

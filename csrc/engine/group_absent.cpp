@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What a group does about members that take no part in skippable operations: those that
-// are lost, and those that are out of the view and expected back.
+//
+// Part of Group for members that take no part in skippable operations: lost members,
+// and excluded members that are expected back.
+
 #include <algorithm>
 #include <utility>
 
@@ -12,16 +14,18 @@ namespace aikido::engine {
 using collectives::Operation;
 
 // Note [stopped is late]
-// A member whose process is stopped answers no change of the view, so it goes out of
-// the view where one that only computes stays in. To its user both are late. So the
-// others keep the same promises to it until it has been away for heartbeat.timeout_ms:
-// its results are kept, they do not leave before it has them, and it misses no more
-// operations in a row, and no more bytes of results, than the policy allows. An owner
-// cannot wait for the contribution of a member that is not in the view. So the next
-// call is held back here, before any other member hears of it. The view that takes the
-// absent member in again begins with the first operation that nobody has heard of, and
-// the member takes part in that one. With log_full="leave" a member may be out
-// although it answers: then the others neither hold calls back for it nor stay for it.
+// A member whose process is stopped does not answer a view change. So it is excluded,
+// while a member that only computes stays in the view. To its user both are late. Rule:
+// until the excluded member has been away for heartbeat.timeout_ms, the others keep the
+// same promises to it. They keep its results, and do not leave before it has them. It
+// misses no more operations in a row, and no more bytes of results, than the policy
+// allows.
+//   An owner cannot wait for the contribution of an excluded member. So this member
+// holds its next call back, before any other member hears of it. The view that takes
+// the absent member in again begins with the first operation that nobody has heard of,
+// and the member takes part in that operation.
+//   With log_full="leave" a member may be excluded although it answers. Then the others
+// neither hold calls back for it nor stay for it.
 RankSet Group::expected_back() const {
   RankSet ranks(options_.size);
   if (view().members.count() == options_.size) return ranks;
@@ -38,7 +42,8 @@ RankSet Group::expected_back() const {
   return ranks;
 }
 
-// The absent member that could not be given the result of `operation`; kNoRank: none.
+// Absent member for which no further result can be kept, beginning with that of
+// `operation`. kNoRank: none.
 Rank Group::held_back_for(const Operation& operation) const {
   const collectives::Call& call = operation.call();
   const bool may_skip =
@@ -48,7 +53,8 @@ Rank Group::held_back_for(const Operation& operation) const {
     return kNoRank;
   const RankSet away = expected_back();
   if (away.count() == 0) return kNoRank;
-  // What is under way here will be skipped by it, and kept for it.
+  // The absent member will be skipped in the operations in progress, and their results
+  // are kept for it.
   uint64_t bytes = kept_bytes_ + charge_of(operation);
   uint32_t num_under_way = 1;
   for (const auto& [seq, active] : active_) {
@@ -70,7 +76,8 @@ Rank Group::held_back_for(const Operation& operation) const {
   return found;
 }
 
-// It has missed as much as a policy allows: as the others know it, too.
+// True if this member has missed as much as a policy allows. The others compute the
+// same.
 bool Group::is_waited_for() const {
   const uint64_t here = std::max(known_up_to_.load(), called_);
   if (view_change_.is_removed() || called_elsewhere_.load() <= here) return false;
@@ -78,7 +85,7 @@ bool Group::is_waited_for() const {
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
     const Operation& operation = *it->second.operation;
     if (operation.has_failed() || operation.is_committed()) continue;
-    // Nobody skips a member in a strict call.
+    // A strict call waits for every member.
     if (!operation.call().is_partial()) return true;
     next_bytes = std::max(next_bytes, operation.call().bytes());
   }
@@ -93,7 +100,7 @@ bool Group::is_waited_for() const {
   });
 }
 
-// In the order of the calls.
+// Starts held calls, in the order of the calls.
 void Group::release_held_back() {
   while (announced_ < called_) {
     const auto it = active_.find(announced_ + 1);
@@ -104,15 +111,16 @@ void Group::release_held_back() {
   }
 }
 
-// Why a skippable operation cannot end any more.
+// Reason why a skippable operation cannot end any more. Ok: it can.
 Status Group::hopeless(const collectives::Operation& operation) const {
   if (!refused_) return operation.is_started() ? refused_ : Status::ok();
-  // Only its caller is not here yet. One that is out must be taken in first.
+  // Only its caller has not called yet. An excluded member must rejoin before it
+  // exposes anything.
   const bool may_expose = !operation.is_started() || !view_change_.is_removed();
   if (operation.has_all() && may_expose) return {};
   Status lost;
   RankSet here(options_.size);
-  bool is_alone = true;  // without any other member of the view
+  bool is_alone = true;  // all other members of the view are lost
   Rank absent = kNoRank;
   for (int32_t r = 0; r < options_.size; ++r)
     if (absent == kNoRank && !view().takes_part(Rank(r), operation.seq()))
@@ -123,13 +131,14 @@ Status Group::hopeless(const collectives::Operation& operation) const {
     if (why && r != options_.self) is_alone = false;
     if (why && view().takes_part(r, operation.seq())) here.insert(r);
   });
-  // While one of the view is gone it may have made a result of what it had.
+  // While a member of the view is lost, that member may have made a result of its
+  // contributions.
   const bool is_sure = lost.is_ok() && !is_promised();
   int32_t live = operation.most_contributions(here);
   if (!is_sure)
     live = std::max(live, straggler::most_contributions(operation.call().policy, here));
   const int32_t needed = straggler::quorum_of(operation.call().policy, options_.size);
-  // One that came later waits for what the others make of it.
+  // A member that joined later waits for the result of the others.
   const bool takes_part = view().takes_part(options_.self, operation.seq());
   if (live < needed && takes_part && !operation.is_decided()) {
     Status why = lost;
@@ -152,8 +161,8 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   }
   if (lost) return {};
   if (operation.is_own() && live > view().members.count() / 2)
-    return {};  // what more than half have called comes to its end
-  // One that is out is taken in by any of those in the view, or refused and told why.
+    return {};  // More than half of the view take part, so the operation will end.
+  // An excluded member is taken in by any member of the view, or refused with a reason.
   const bool is_out = view_change_.is_removed();
   if (is_out ? is_alone : !view_change_.has_majority()) {
     return lost.with_context(concat("only ", here.count(), " of the ",

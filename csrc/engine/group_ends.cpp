@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// How calls of a group end: settled, failed here or elsewhere, with a lost member, or
-// with the group.
+//
+// Part of Group for the end of calls: completed, failed here or on another member, or
+// ended with a lost member or with the group.
+
 #include "engine/group.h"
 
 #include <algorithm>
@@ -20,7 +22,7 @@ using transport::FrameKind;
 
 namespace {
 
-// See Note [who leaves for a call that has failed].
+// See Note [leaving after a failed call].
 constexpr Duration kLeaveGrace = std::chrono::milliseconds(100);
 
 // Called here and not over.
@@ -31,7 +33,7 @@ constexpr auto is_open = [](const auto& active) {
 
 }  // namespace
 
-// Removes what is over, and counts it.
+// Removes the operation if it is over, and counts it.
 void Group::settle(uint64_t seq) {
   const auto it = active_.find(seq);
   if (it == active_.end()) return;
@@ -41,7 +43,7 @@ void Group::settle(uint64_t seq) {
   trace_.on_over(current);
   if (it->second.operation->has_failed()) {
     counters_.failures.fetch_add(1, std::memory_order_relaxed);
-    // What is still arriving for it must not touch the caller's memory again.
+    // Frames still in arrival must not touch the caller's memory again.
     drop_incoming(seq);
   } else {
     if (it->second.operation->was_skipped())
@@ -55,8 +57,8 @@ void Group::settle(uint64_t seq) {
     for (const auto& policy : policies_) sums.add(policy->replayed());
     counters_.set_replayed(sums);
   }
-  // A failure frees memory everywhere, and where all results are here all
-  // contributions were folded, called or not.
+  // A failure frees memory on all members. And if all results are here, all
+  // contributions were folded, called or not. Both make room in the send window.
   const auto operation = it->second.operation;
   const Call& call = operation->call();
   if (operation->has_failed() || call.is_agreed()) {
@@ -75,7 +77,8 @@ void Group::settle(uint64_t seq) {
 void Group::fail_everywhere(Seq seq, const Status& why) {
   const auto it = active_.find(seq.value);
   if (it == active_.end()) return;
-  const auto operation = it->second.operation;  // stays while it fails
+  // Keeps the operation alive while it fails.
+  const auto operation = it->second.operation;
   fail(*operation, why, true);
 }
 
@@ -103,7 +106,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   const Seq seq = operation.seq();
   if (why.code() == Code::kPeerLost) loss_ = why;
   if (operation.call().is_partial()) note_failed(seq.value, why);
-  // The others go on without a member that is out.
+  // The others go on without an excluded member, so they are not told.
   const bool is_out = operation.call().is_partial() && view_change_.is_removed();
   if (tell && !is_out) tell_abort(seq, why);
   operation.fail(why);
@@ -113,11 +116,11 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.is_started()) return settle(seq.value);
   drop_incoming(seq.value);
   note_dropped(seq.value);
-  if (seq.value <= passed_) {  // nobody calls it any more
+  if (seq.value <= passed_) {  // nobody will call it
     active_.erase(it);
     return;
   }
-  // Only the sentence is kept for the caller that is still to come.
+  // Only the reason is kept for the caller, which has not called yet.
   ++num_failed_ahead_;
   it->second.operation = failed_operation(seq, why);
   update_settled();
@@ -127,7 +130,7 @@ void Group::note_dropped(uint64_t seq) {
   for (Peer& p : peers_) p.note_dropped(seq);
 }
 
-// Fails whatever call of this number there will be.
+// Stands for a call of unknown kind, and fails any call of this number.
 std::shared_ptr<Operation> Group::failed_operation(Seq seq, const Status& why) {
   Call unknown;
   unknown.kind = CallKind::kBarrier;
@@ -143,14 +146,15 @@ void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
        true);
 }
 
-// Note [a difference that comes to light late]
-// A call that needs little from the others may end well here before another member
-// finds that they were in different calls: a broadcast of ours that the other took for
-// its own, a block that it did not expect. From there on the members' data differ and
-// nothing that follows can be trusted, so the group ends. The word of it goes over the
-// bulk lane as well: nobody has a later call with a contribution or a result of who
-// has found the difference, and has not heard of it. A member that has refused its own
-// call (Group::refuse) is another matter: its caller knows, and the numbers agree.
+// Note [difference found late]
+// A call that needs little from others may end well here before another member finds
+// that both made different calls. An example is a broadcast of this member that the
+// other took for its own. From then on the members' data differ, and no later result
+// can be trusted. So the group ends.
+//   The notice also goes over the bulk lane. So no member receives a contribution or
+// result of a later call from the finder before the notice. A member that has refused
+// its own call (Group::refuse) is another case: its caller knows the error, and the
+// numbers agree.
 void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
   const Call* ours = past_calls_.find(seq);
   if (extension.empty() || ours == nullptr) return;
@@ -195,7 +199,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     update_settled();
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
              past_calls_.find(seq) != nullptr) {
-    // Note [a difference that comes to light late].
+    // See Note [difference found late].
     abort(found_too_late(why, options_.name));
   }
 }
@@ -203,7 +207,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
 void Group::on_link_lost(Rank from, const Status& why) {
   Peer& p = peer(from);
   if (!p.lost) return;
-  end_as_heard();  // all that it sent is read
+  end_as_heard();  // all its frames have been read
   const auto left = p.left_for ? left_member(from, options_.name) : p.left_for;
   p.set_lost(p.has_left ? left
                         : lost_member(from, options_.name, p.reason_of_loss(why)));
@@ -227,21 +231,21 @@ void Group::check_all_lost() {
 }
 
 // Note [silence is no loss]
-// A member that is silent may come back: its connection is kept, and only what is known
-// to need it is ended, one call at a time. Calls that may skip are left alone, because
-// to be late is no failure there. A call that is not called here yet is the business of
-// those that wait in it.
+// A silent member may come back. So its connection is kept, and only calls that are
+// known to need it end, one at a time. Calls that may skip go on, because being late is
+// no failure there. For a call that is not made here yet, the members that wait in it
+// decide.
 //
 // Note [a death ends all strict calls]
-// Whoever needs a dead member fails, and calls no more. A member that does not need it
-// would wait for those, and take one of them for the culprit, or send to nobody.
+// A member that needs the dead member fails, and makes no more calls. A member that
+// does not need the dead member would wait for the failed ones, and blame one of them.
+// So every strict call ends.
 //
-// Note [who leaves for a call that has failed]
-// One whose call a third member has failed may leave at once, and be seen to leave
-// before the third one's word is here: that may have been stopped on its way from
-// telling the one to telling the other. Its word is what the caller has to read, so
-// calls end for want of members only a while after one has left in order, or when they
-// have no time left.
+// Note [leaving after a failed call]
+// If a third member has failed a call, its participants may leave at once. Their
+// leaving may be seen here before the reason of the third member, which may have been
+// stopped between two notices. But callers must get that reason. So calls end for lack
+// of members only a while after an orderly leave, or at their deadline.
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
   const bool is_partial = operation.call().is_partial();
@@ -255,7 +259,7 @@ void Group::check_lost(Operation& operation) {
     end_by_loss(operation, may_wait ? peer(rank).lost : loss(rank));
 }
 
-// It cannot wait any more for why somebody left.
+// The deadline has passed, so there is no time to wait for the reason of a leave.
 void Group::end_by_time(Operation& operation, TimePoint now) {
   const TimePoint due = std::exchange(loss_due_, TimePoint::min());
   check_lost(operation);
@@ -284,20 +288,20 @@ void Group::abort(const Status& why) {
 }
 
 // Note [giving a group up]
-// A member may give the group up right after a call, as one does that goes on with
-// other members. There is no order between lanes, nor between members: what the others
-// still need for that call may lie here unread when they hear of it, or be on its way
-// from a third one. So it counts when the group looks next, behind all that was here
-// before (transport/event_loop.h, Note [timed work]). And what is over for the member
-// that gives up is spared: this can end without it. The calls that are spared are told
-// on; one that comes to its end later, because somebody else does not spare it, is told
-// by itself.
+// A member may give the group up right after a call, for example to go on with other
+// members. There is no order between lanes or between members. So when the others hear
+// of it, data that they need for that call may be unread here, or in transit from a
+// third member. Rule: the notice takes effect at the group's next look, after all that
+// was here before (transport/event_loop.h, Note [timed work]). And calls that are over
+// for the member that gives up are spared, because they can end without it. The notice
+// carries on which calls are spared. If a spared call ends later, because another
+// member does not spare it, that is told separately.
 //
-// Note [who leaves after a loss]
-// A member that leaves after another was lost says so, lest it be taken for the
-// culprit. Calls that may skip have gone on without the lost one, and go on without it,
-// too: it may have left because its work is done. So the group stays, and what ends are
-// the strict calls, now and when the loss is seen here.
+// Note [leaving after a loss]
+// A member that leaves after another member was lost announces the loss. Otherwise the
+// leaving member would be blamed. Skippable calls have gone on without the lost member,
+// and also go on without the leaving member: its work may be done. So the group
+// stays, and only strict calls end, now and when the loss is seen here.
 void Group::end_as_heard() {
   for (const auto& [why, spared] : std::exchange(given_up_, {})) end_group(why, spared);
 }
@@ -328,7 +332,7 @@ void Group::fail_operations(const Status& why) {
 void Group::leave() {
   if (std::exchange(is_leaving_, true)) return;
   end_as_heard();
-  // Whoever does not know yet why would take this member for the culprit.
+  // Members that do not know the reason yet would blame this member.
   if (loss_ && missed_ != kNoRank && heartbeats_.silence(missed_))
     loss_ = loss(missed_);
   if (closed_ && !loss_) tell_abort(Seq(0), loss_);
@@ -345,21 +349,21 @@ bool Group::is_drained() const {
                      [](const Peer& p) { return p.is_drained(); });
 }
 
-// Note [who leaves is not missed]
-// What a member has still to get may come from a third one, or be sent again in another
-// view, which more than half must agree to: where those that are done leave at once,
-// who is last may be left alone with it. So a member stays until the others need no
-// result of the calls that it has made, and asks them to say so at once. One that is
-// silent may never do.
+// Note [leaving members are not missed]
+// A member may still need a result from a third member, or from another view, to which
+// more than half must agree. If all members that are done left at once, the last member
+// might be left alone. So a member stays until the others need no result of its calls,
+// and asks them to confirm that at once. A silent member may never confirm.
 void Group::ask_settled() {
   if (last_partial_ == 0) return;
   for (Peer& p : peers_) p.ask_settled(last_partial_);
 }
 
-// Calls that may skip are served by members that have not called, so in groups with
-// policies only the numbers of calls can wait (Peer::tell_called). A trace says when
-// things came. Of one strict call it may be known whose bytes are needed before those
-// of others.
+// Wake policy for data of this peer. Skippable calls are served by members that have
+// not called. So in groups with policies only the numbers of calls can wait
+// (Peer::tell_called). A trace records arrival times, so nothing waits while it runs.
+// If exactly one strict call is open, it may be known which member's bytes are needed
+// first.
 transport::Need Group::need(Rank from) const {
   using enum transport::Need;
   if (!closed_ || is_leaving_ || trace_.is_armed() || mailbox_.has_receives() ||
@@ -387,7 +391,7 @@ bool Group::is_busy() const {
       is_missed |= loss(r).is_ok() && settled_by(r) < last_partial_;
     };
     view().members.for_each(look);
-    // One that is left out for a full log may never get what it lacks.
+    // A member that is excluded for a full log may never get the results it lacks.
     if (!may_leave()) expected_back().for_each(look);
   }
   return is_missed || mailbox_.is_busy() ||

@@ -51,6 +51,7 @@ void GroupNews::on_view(const membership::View& view) {
   const RankSet were_in = std::exchange(members_, view.members);
   for (int32_t r = 0; r < owners.world_size(); ++r) {
     const Rank rank(r);
+    // A member that left in order is no news.
     if (left_.contains(rank)) continue;
     if (owned.contains(rank) && !owners.contains(rank))
       tell(EventKind::kShardsMoved, rank, by);
@@ -64,6 +65,7 @@ void GroupNews::on_view(const membership::View& view) {
 void GroupNews::on_stand_in(const straggler::StandIn& stand_in, TimePoint now) {
   const auto& [data_shard, backup] = stand_in;
   auto& last = stood_in_[static_cast<size_t>(data_shard.value)];
+  // One event per period of stand-ins, not one per call.
   const bool is_news = !last || now - *last > kCalm;
   last = now;
   if (is_news) tell(EventKind::kStoodIn, data_shard, {backup.value});

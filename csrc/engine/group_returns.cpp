@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What a group does about a member that is left out for a full log, and how one that
-// has copied the state of another member comes back.
+//
+// Part of Group for members that are excluded for a full log, and for the return of a
+// member that has copied the state of another member.
+
 #include <algorithm>
 #include <utility>
 
@@ -14,22 +16,22 @@ using collectives::Operation;
 
 namespace {
 
-// What was passed over is over everywhere, so that little of it can still come: frames
-// of operations before these are stale.
+// Skipped operations are over everywhere, so few of their frames can still arrive.
+// Frames of operations before these are stale.
 constexpr uint64_t kMaxUnheard = 4096;
 
-// The word of a seal, as aikido_torch/ddp/_exchange.py reads it.
+// Message of a seal, as aikido_torch/ddp/_exchange.py reads it.
 constexpr int64_t kSealed = 1;
 constexpr int64_t kNotSealed = -1;
 
-// The others go on without this member, and it misses nothing that only it would get.
+// True if the others go on without this member, and it misses no data of its own.
 bool is_passable(const collectives::Call& call) {
   return call.is_agreed() && call.policy.kind == straggler::Kind::kSkip;
 }
 
 }  // namespace
 
-// ---- passing over ----
+// ---- skipping through ----
 
 Status Group::check_passable(uint64_t seq) const {
   const auto wrong = [&](const std::string& why) {
@@ -66,7 +68,7 @@ Status Group::pass_over(Seq upto) {
   if (!closed_) return closed_;
   AIKIDO_TRY(check_passable(seq));
   const bool is_out = view_change_.is_removed();
-  // Nothing is passed over: what it has had it can send, and says so.
+  // Nothing is skipped, so this member can still send the results that it has received.
   if (!is_out && seq == called_) return {};
   const uint64_t first = std::max(called_ + 1, seq - std::min(seq, kMaxUnheard) + 1);
   for (uint64_t number = first; number <= seq; ++number)
@@ -89,8 +91,8 @@ Status Group::pass_over(Seq upto) {
   return {};
 }
 
-// What is here of the operations up to `seq`; of one that is out, of all: what it had
-// it had in another life.
+// Ends the local operations up to `seq`. An excluded member ends all its operations,
+// because its results belong to an earlier membership.
 void Group::drop_passed(uint64_t seq, bool is_out) {
   for (const auto& operation : operations()) {
     const uint64_t number = operation->seq().value;
@@ -113,7 +115,7 @@ void Group::drop_passed(uint64_t seq, bool is_out) {
   failed_.clear();
 }
 
-// The first frame of an operation that was passed over before anybody sent one.
+// The first frame of an operation that was skipped before any frame of it came.
 void Group::pass_unheard(const std::shared_ptr<Operation>& operation) {
   const uint64_t seq = operation->seq().value;
   if (is_passable(operation->call())) {
@@ -144,10 +146,10 @@ bool Group::is_settled(Seq seq, Rank except) const {
 }
 
 // Note [seals]
-// A state is of no use before all others have the results in it: one that its giver
-// alone has seen may be decided otherwise, if the giver is lost. The giver's own thread
-// may be in a call by then that waits for the very member that waits for the seal. So
-// the progress thread gives it.
+// A copied state may be used only when all other members have the results in it. If the
+// giver alone has seen a result and is lost, another result may be decided. The giver's
+// own thread may then be in a call that waits for the member which waits for the seal.
+// So the progress thread gives the seal.
 void Group::seal(const Seal& seal) {
   seals_.push_back(seal);
   send_seals();
@@ -158,7 +160,7 @@ void Group::send_seals() {
   for (const Seal& seal : std::exchange(seals_, {})) {
     if (!closed_ || !peer(seal.to).lost) continue;
     const bool may_be_used = is_settled(seal.seq, seal.to);
-    // What lost members lack is settled by another view, if there can be one.
+    // Another view decides the results that lost members lack, if there can be one.
     const bool may_change = !view_change_.is_removed() && view_change_.has_majority();
     if (!may_be_used && may_change) {
       left.push_back(seal);
@@ -180,14 +182,14 @@ void Group::send_seals() {
 
 // ---- a full log ----
 
-// Members here copy the state of another one rather than be waited for.
+// True if a late member copies a state instead of being waited for.
 bool Group::may_leave() const {
   return std::any_of(policies_.begin(), policies_.end(), [](const auto& policy) {
     return policy->options().log_full == straggler::LogFull::kLeave;
   });
 }
 
-// Without `rank` no operation has too few to end.
+// True if every operation in progress has enough members without `rank`.
 bool Group::can_spare(Rank rank) const {
   return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
     const Operation& operation = *entry.second.operation;
@@ -203,9 +205,10 @@ bool Group::can_spare(Rank rank) const {
   });
 }
 
-// Nobody waits for a member for which the next result cannot be kept. Not in the middle
-// of anything, as in change_owners(). Calls with WaitAll(rebalance=True) need everybody
-// in the view: where there are any, it is waited for when the log has grown by half.
+// Marks a member for exclusion if the next result for it cannot be kept. The exclusion
+// is not done in the middle of other work, as in change_owners().
+// WaitAll(rebalance=True) needs all members of the view; with such calls the member is
+// waited for when its log has grown by half.
 void Group::note_full(uint64_t bytes) {
   if (view_change_.is_removed()) return;
   if (std::any_of(policies_.begin(), policies_.end(),
@@ -228,8 +231,8 @@ void Group::leave_out_full() {
   if (rank != kNoRank) view_change_.leave_out(rank, clock_->now());
 }
 
-// A member that is out because its caller is late would, if it came back, get more
-// results than it can keep: it waits for its caller, who copies the state.
+// If this excluded member came back with a late caller, it would get more results than
+// it can keep. So it stays out, and its caller copies a state.
 void Group::stay_out_if_full() {
   if (!view_change_.is_removed() || !refused_ || !may_leave()) return;
   uint64_t ahead = 0;
@@ -247,8 +250,9 @@ void Group::stay_out_if_full() {
       options_.self));
 }
 
-// What a member lacks that returns, beside what it may have kept for its caller. One
-// that has just copied a state has kept nothing, and has no better way than this.
+// True if a returning member lacks more results than half of the log. The results that
+// it keeps for its own caller count too. A member that has just copied a state keeps
+// nothing, and has no better way to return.
 bool Group::is_too_much(const membership::Report& report) const {
   if (!may_leave() || report.kept > report.settled) return false;
   uint64_t bytes = 0;

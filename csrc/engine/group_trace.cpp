@@ -15,12 +15,13 @@ using transport::FrameKind;
 
 namespace {
 
-// What a heartbeat says of clocks, in its shard (PROTOCOL.md).
+// Values of the shard field of a heartbeat: question and answer about the clock
+// (PROTOCOL.md).
 constexpr uint16_t kQuestion = 1;
 constexpr uint16_t kAnswer = 2;
 
-// A clock that counts nanoseconds since some start; a third of the range, so that
-// differences fit.
+// Limit of a received time in nanoseconds: a third of the range, so that differences
+// fit.
 constexpr uint64_t kLatest = std::numeric_limits<int64_t>::max() / 3;
 
 uint64_t to_wire(TimePoint at) {
@@ -111,14 +112,14 @@ void GroupTrace::on_peer_called(Rank from, uint64_t called) {
   }
 }
 
-// Its span when it ends. `is_through`: with a result.
+// Span of a call that ends now. `is_through`: with a result.
 Span GroupTrace::ended(const Open& open, int64_t now_ns, bool is_through) const {
   Span span = open.span;
   span.end_ns = now_ns;
   if (open.gives && is_through) return span;
   for (int32_t r = 0; r < static_cast<int32_t>(called_.size()); ++r) {
     if (!has_to_do(open, Rank(r)) || called_[index(Rank(r))] >= span.number) continue;
-    // It has waited for this one to its end.
+    // The call has waited for this member until its end.
     span.first_ns = now_ns;
     span.peer = r;
     break;
@@ -141,7 +142,7 @@ void GroupTrace::on_over(const collectives::Operation& operation) {
   } else if (operation.was_skipped()) {
     span.outcome = SpanOutcome::kSkipped;
   }
-  // Before the call: in a ring that is full, what has a call has all of its holes.
+  // Before the span of the call, so that a call found in a full ring has all its holes.
   if (!operation.has_failed()) record_holes(span, operation.holes());
   recorder_->record(span);
 }
@@ -194,7 +195,7 @@ void GroupTrace::end_chunk(Rank from, const FrameHeader& header) {
 std::optional<transport::OutMessage> GroupTrace::question(TimePoint now) {
   const auto due = next_look();
   if (!due || now < *due) return std::nullopt;
-  // Behind the answer to this one.
+  // After the answer to this question.
   ask_at_ = now + trace::ClockOffset::pause_after(num_answers_ + 1);
   return ask();
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What a group does about its view (membership/view_change.h): messages, reports,
-// results that are kept for others, and who owns shards again.
+//
+// Part of Group for its view (membership/view_change.h): messages, reports, results
+// that are kept for others, and the return of shards to their owners.
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -22,12 +24,12 @@ using transport::FrameKind;
 
 namespace {
 
-// One that has called all operations but so many keeps up.
+// A member keeps up if it has called all operations but so many.
 constexpr uint64_t kBehind = 4;
-// Errors that one that is out is told when it returns.
+// Limit of the errors that are kept for excluded members.
 constexpr size_t kMaxFailedKept = 1024;
 
-// Whether the uplink of a member that owns nothing would do for an owner.
+// Tells if the uplink of a member without shards would suffice for an owner.
 straggler::Suits suits(const Peer& its, const straggler::Ownership& ownership,
                        int32_t num_members, TimePoint now) {
   const auto by_share = its.share.suits(now);
@@ -72,9 +74,9 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
   update_known();
 }
 
-// Not when half of the members would own nothing: then it is not one that is slow, or
-// several were in turn. Those that are suspected own shards until the next view is
-// there, and then no more.
+// Refused if half of the members would own nothing. Then either everything is slow, or
+// several members were slow in turn. Suspected members own shards until the next view,
+// and none from then on.
 bool Group::suspect(Rank rank) {
   int32_t left = 0;
   view().members.for_each([&](Rank r) {
@@ -86,8 +88,8 @@ bool Group::suspect(Rank rank) {
   return true;
 }
 
-// Before a trial is due, but only those that have called what the others wait for: the
-// view that they begin leaves out who does not answer.
+// Gives shards back before a trial is due, but only to members that have called the
+// awaited operation. The view for it excludes members that do not answer.
 void Group::restore_owners(Rank late) {
   const TimePoint now = clock_->now();
   view().members.for_each([&](Rank r) {
@@ -110,7 +112,7 @@ uint64_t Group::settled_by(Rank rank) const {
                                : peers_[static_cast<size_t>(rank.value)].settled();
 }
 
-// Who went while no operation could leave anybody out was of no interest.
+// While no operation could skip, departed members did not matter to the view.
 void Group::on_first_policy() {
   for (int32_t r = 0; r < options_.size; ++r)
     if (!peer(Rank(r)).lost) view_change_.on_lost(Rank(r), clock_->now());
@@ -121,15 +123,15 @@ void Group::on_first_policy() {
 void Group::note_calls(Report& report) const {
   report.known = std::max(report.known, Seq(announced_));
   for (const auto& [seq, active] : active_) {
-    // A member that returns takes part in what nobody has heard of.
+    // A returning member takes part in operations that nobody has heard of.
     if (seq > announced_ && active.is_held_back()) continue;
     const collectives::Operation& operation = *active.operation;
     const Call& call = operation.call();
     if (!call.is_partial()) continue;
     report.known = std::max(report.known, operation.seq());
     if (operation.has_failed() || operation.is_committed()) continue;
-    // One that came later has no block of it, and makes no result itself: it waits for
-    // one that is decided, too.
+    // A member that joined later has no block in it and makes no result. It only waits
+    // for the result.
     const bool takes_part = view().takes_part(options_.self, operation.seq());
     if (!takes_part && !call.is_agreed()) continue;
     report.needed = std::max(report.needed,
@@ -139,7 +141,8 @@ void Group::note_calls(Report& report) const {
   }
 }
 
-// The lowest under way whose result is the same for all; beyond all others if none is.
+// Lowest operation in progress that has one result for all. The largest number if there
+// is none.
 Seq Group::first_agreed() const {
   const auto it = std::find_if(active_.begin(), active_.end(), [](const auto& entry) {
     return entry.second.operation->call().is_agreed();
@@ -153,7 +156,8 @@ Report Group::report() const {
   note_calls(report);
   report.kept = Seq(settled_ + 1);
   if (!kept_.empty()) report.kept = std::min(report.kept, Seq(kept_.begin()->first));
-  // A strict one that is under way is none of these: those behind it may be forgotten.
+  // A strict operation in progress does not count, because operations behind it may be
+  // forgotten.
   report.kept = std::min(report.kept, first_agreed());
   if (passed_ > 0) report.kept = std::max(report.kept, Seq(passed_ + 1));
   if (passed_from_ <= passed_) {
@@ -164,8 +168,9 @@ Report Group::report() const {
   report.lost = RankSet(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
     if (!peers_[static_cast<size_t>(r)].lost) report.lost.insert(Rank(r));
-  // One that is out says all that the others may see differently.
-  // The last one that is settled here is what another one lacks most often.
+  // An excluded member reports all its results, because the others may have different
+  // ones. A member of the view reports from its last complete operation on, which
+  // others lack most often.
   report.had = had_from(view_change_.is_removed() ? 1 : settled_);
   for (const auto& [seq, active] : active_)
     if (!active.operation->has_failed()) active.operation->report_closed(report.closed);
@@ -191,14 +196,15 @@ std::vector<Seq> Group::withheld() const {
   return withheld;
 }
 
-// Enough others have called what is open, enough are left for what comes, and what it
-// misses until it is back has room.
+// True if enough other members have called the open operations, enough remain for the
+// next one, and the results for an absent member fit into the log.
 bool Group::can_do_without(Rank rank) const {
   if (kept_bytes_ > options_.log_bytes / 2) return false;
   const auto quorum = [&](const straggler::PolicyOptions& policy) {
     return straggler::quorum_of(policy, options_.size);
   };
-  // In what others have called already one that came back since takes no part.
+  // A member that has joined since takes no part in operations that others have called
+  // already.
   uint64_t next = settled_ + 1;
   while (active_.contains(next)) ++next;
   bool is_called = false;
@@ -214,7 +220,7 @@ bool Group::can_do_without(Rank rank) const {
     if (!operation.call().is_partial() || operation.has_failed()) return true;
     RankSet called(options_.size);
     view().participants(operation.seq()).for_each([&](Rank r) {
-      // One that waits in a call goes on to the next when that is over.
+      // A member that waits in a call makes the next call when the first is over.
       const uint64_t its = called_by(r);
       const bool waits = its + 1 == operation.seq().value && settled_by(r) < its;
       if (r != rank && (its >= operation.seq().value || waits)) called.insert(r);
@@ -224,7 +230,7 @@ bool Group::can_do_without(Rank rank) const {
   });
 }
 
-// What is had of operations from `seq` on.
+// Received results of the operations from `seq` on.
 std::vector<membership::HadShard> Group::had_from(uint64_t seq) const {
   std::vector<membership::HadShard> had;
   for (auto it = kept_.lower_bound(seq); it != kept_.end(); ++it)
@@ -273,13 +279,13 @@ void Group::note_owners(const View& view) {
   RankSet owners(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
     if (view.is_owner(Rank(r))) owners.insert(Rank(r));
-  // What somebody has called is cut as before.
+  // Operations that any member has called keep their owners.
   uint64_t latest = called_;
   for (int32_t r = 0; r < options_.size; ++r)
     if (Rank(r) != options_.self) latest = std::max(latest, called_by(Rank(r)));
   const straggler::Ownership::Now now{Seq(latest), clock_->now()};
   for (const auto& change : ownership_.on_owners(owners, now)) {
-    // How it was before it was moved says nothing.
+    // The measurements before the move say nothing about the new role.
     peer(change.rank).uplink = {};
     peer(change.rank).share = {};
     for (const auto& policy : policies_)
@@ -298,7 +304,8 @@ void Group::note_owners(const View& view) {
   }
 }
 
-// It is not kept here, nor under way, nor among those that failed here.
+// Highest operation up to which all members have everything: it is not kept here, not
+// in progress and not failed here.
 uint64_t Group::had_by_all() const {
   uint64_t upto = std::min(settled_, first_agreed().value - 1);
   if (!kept_.empty()) upto = std::min(upto, kept_.begin()->first - 1);
@@ -306,7 +313,8 @@ uint64_t Group::had_by_all() const {
   return upto;
 }
 
-// A member that returns must not have exposed what differs from what is had here.
+// Checks a returning member. It must not have exposed a result that differs from the
+// results here.
 std::optional<Status> Group::compare(Rank rank, const Report& report) const {
   const auto out = [&](const std::string& why, bool is_cut = false) {
     return Status(
@@ -325,33 +333,34 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     return out(concat("the results from operation ", report.settled.value + 1, " to ",
                       forgotten_, " are not kept any more"));
   }
-  // What was passed over is neither known here nor kept.
+  // Operations that this member has skipped are neither known nor kept here.
   const bool lacks_passed = report.settled.value < passed_;
   if (!lacks_passed && is_too_much(report))
     return out("the results that it lacks fill half of the log");
   const uint64_t floor = past_[static_cast<size_t>(rank.value)].return_floor;
-  // Of what was dropped nobody here can tell whether all had it, nor as what.
+  // For these operations this member cannot tell if all had the result, and which.
   const auto was_dropped = [&](uint64_t seq) {
     return dropped_from_ > 0 && seq >= dropped_from_ && seq <= passed_;
   };
   const auto ours =
       had_from(dropped_from_ > 0 ? std::min(dropped_from_, floor + 1) : floor + 1);
   for (const auto& theirs : report.had) {
-    // Had by everybody, so the same.
+    // All members had it, so it is the same.
     if (theirs.seq.value <= floor && !was_dropped(theirs.seq.value)) continue;
     const auto it = std::lower_bound(ours.begin(), ours.end(), theirs, is_before);
     const bool is_here =
         it != ours.end() && it->seq == theirs.seq && it->shard == theirs.shard;
-    // Known here neither now nor later.
+    // This member will never know it.
     if (!is_here && (theirs.seq.value <= passed_ || failed_.contains(theirs.seq)))
       return Status(Code::kRetryLater, "");
-    if (!is_here && theirs.seq.value > settled_) return std::nullopt;  // not yet
+    // Not received here yet.
+    if (!is_here && theirs.seq.value > settled_) return std::nullopt;
     if (!is_here || it->mask != theirs.mask) {
       return out(concat("it has seen another result of operation ", theirs.seq.value,
                         " than the others"));
     }
   }
-  // Whether somebody can send it another member says.
+  // A member that has those results must compare.
   if (lacks_passed) return std::nullopt;
   return Status::ok();
 }
@@ -362,11 +371,12 @@ void Group::on_refused(const Status& why) {
   check_all_lost();
 }
 
-// One owner sees to it that shards go from who is late and come back.
+// Changes of shard ownership. One owner decides when shards leave a late member and
+// come back.
 std::vector<straggler::Ownership::Change> Group::owner_changes() const {
   const auto seen = [this](Rank r) {
     straggler::Ownership::Seen all;
-    bool has_full_sums = false;  // where everybody keeps up
+    bool has_full_sums = false;  // then all members keep up
     for (const auto& policy : policies_) {
       const straggler::History& history = policy->history();
       all.skips_in_a_row = std::max(all.skips_in_a_row, history.late_run(r));
@@ -376,7 +386,7 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
       has_full_sums |= policy->options().rebalance;
     }
     if (has_full_sums) all.keeps_up = false;
-    if (view().is_owner(r)) return all;  // no trial for it
+    if (view().is_owner(r)) return all;  // an owner needs no trial
     all.uplink = suits(peers_[static_cast<size_t>(r.value)], ownership_,
                        view().members.count(), clock_->now());
     return all;
@@ -390,7 +400,8 @@ void Group::advise(Rank rank, straggler::Advice advice) {
   is_owner_due_ = is_owner_due_ || !owner_changes().empty();
 }
 
-// Not in the middle of anything: a change begins with a report of all operations.
+// Not in the middle of other work, because a change begins with a report of all
+// operations.
 void Group::change_owners() {
   if (!std::exchange(is_owner_due_, false)) return;
   for (const auto& change : owner_changes()) {
@@ -411,7 +422,7 @@ int32_t Group::settled() const {
 }
 
 void Group::update_settled() {
-  // Calls that fail for a refusal are no results.
+  // Calls that fail because of a refusal have no results.
   if (!refused_) return;
   const uint64_t before = settled_;
   for (;; ++settled_) {
@@ -432,7 +443,8 @@ void Group::update_settled() {
 void Group::note_settled(Rank from, uint64_t settled) {
   const uint64_t before = peer(from).settled();
   if (!peer(from).note_settled(settled)) return;
-  // What is still on its way to it goes nowhere any more. Of strict calls nothing is.
+  // Messages on their way to this member are not needed any more. Strict calls have
+  // none.
   std::vector<std::shared_ptr<collectives::Operation>> over;
   for (auto it = kept_.upper_bound(before); it != kept_.end() && it->first <= settled;
        ++it)
@@ -452,26 +464,28 @@ void Group::note_settled(Rank from, uint64_t settled) {
   send_seals();
 }
 
-// It counts as settled, and is not had. Who has not called it does not know whether it
-// may skip.
+// A failed operation counts as acknowledged, but has no result. A member that has not
+// called it does not know if it may skip.
 void Group::note_failed(uint64_t seq, const Status& why) {
   if (refused_ && closed_) failed_.emplace(seq, why);
 }
 
-// Note [an error reaches all]
-// Where a call fails all others are told, but those to whom there is no connection: one
-// of them would wait for a result that nobody makes, and the others in the end for its
-// next call. So who took part in a call that has failed here says so again in each new
-// view, to those that may still wait for it, unless somebody can send them a result.
+// Note [an error reaches all members]
+// If a call fails, all members are told, except those without a connection. Such a
+// member would wait for a result that nobody makes, and in the end the others would
+// wait for its next call. Rule: members that took part in a failed call report the
+// error again in each new view. They send it to the members that may still wait for the
+// result, unless a holder can send it.
 void Group::tell_failed() {
   if (mutated(Mutation::kFailureToldOnce)) return;
   for (const auto& [seq, why] : failed_) {
     const auto& held = view().held;
     const bool is_held = std::any_of(held.begin(), held.end(),
                                      [&](const auto& h) { return h.seq == seq; });
-    // To one that came later it may have failed alone.
+    // For members that joined later, the operation may have failed only for them.
     if (is_held || !view().takes_part(options_.self, seq)) continue;
-    // To one that has had it well meanwhile this is no sign of different calls.
+    // The receiver may have the result by now. For it, this is no sign of different
+    // calls.
     const bool is_other = why.code() == Code::kInvalidArgument;
     const Status again =
         is_other ? Status(Code::kAborted, why.message(), why.culprit()) : why;
@@ -490,8 +504,8 @@ void Group::keep(uint64_t seq,
   kept_.emplace(seq, operation);
   kept_bytes_ += charge_of(*operation);
   trim_kept();
-  // The results of a full sum are still on their way to some, and a change of owners
-  // would send them again. At the next call there is little to be sent.
+  // Some results of a full sum are still in transit, and a change of owners would send
+  // them again. At the next call there is little left to send.
   if (operation->call().policy.rebalance) {
     is_full_sum_over_ = true;
   } else {
@@ -499,8 +513,8 @@ void Group::keep(uint64_t seq,
   }
 }
 
-// What its results count for where they go to a member that has not called it, all of
-// them from one holder: it admits no more (receive_window.h).
+// Bytes that the results of an operation count in the log: as much as a member that has
+// not called it admits from one holder (receive_window.h).
 uint64_t Group::charge_of(const collectives::Operation& operation) const {
   const Call& call = operation.call();
   const collectives::ShardPlan plan(call.count, size_of(call.dtype), options_.size,
@@ -508,11 +522,11 @@ uint64_t Group::charge_of(const collectives::Operation& operation) const {
   return call.bytes() + SendWindow::kMessageCharge * uint64_t(plan.num_shards());
 }
 
-// What all members have is of no use to anybody, but to one that is out and may return:
-// for it the log is kept within its limit.
+// Forgets results that all members have. For excluded members that may return, results
+// are kept within the limit of the log.
 void Group::trim_kept() {
-  // What one that is out has exposed it must be able to say when it returns, and what
-  // has been reported as kept may be wanted in the next view.
+  // An excluded member must still be able to report its exposed results, and a reported
+  // result may be wanted in the next view.
   if ((kept_.empty() && failed_.empty() && unheard_.empty()) ||
       view_change_.is_removed() || is_promised())
     return;
@@ -528,7 +542,8 @@ void Group::trim_kept() {
     }
   }
   unheard_.erase(unheard_.begin(), unheard_.upper_bound(all));
-  // What was under way when the others began to hold calls back has room, too.
+  // Operations that were in progress when the others began to hold calls back need room
+  // too.
   const uint64_t limit =
       options_.log_bytes + (expected_back().count() > 0 ? options_.log_bytes / 2 : 0);
   while (!kept_.empty() && kept_.begin()->first <= all) {

@@ -23,6 +23,8 @@ std::vector<Rank> Heartbeats::on_time(TimePoint now) {
   std::vector<Rank> untold;
   const auto due = next_look();
   if (!due || now < *due) return untold;
+  // At most one interval counts, so that a pause of this process is no silence of
+  // others.
   ran_ += std::min(now - last_look_, options_.interval);
   last_look_ = now;
   for (size_t r = 0; r < members_.size(); ++r) {

@@ -15,6 +15,7 @@ Result<std::optional<DecodedCall>> read_call(std::span<const std::byte> extensio
   if (extension.empty()) return std::optional<DecodedCall>();
   auto decoded = collectives::decode_call(extension);
   if (!decoded) return decoded.status();
+  // The call comes from the peer, so an invalid one is a protocol error of the peer.
   const Status valid = collectives::validate(decoded->call, size);
   if (!valid) return Status(Code::kProtocol, valid.message());
   if (decoded->call.bytes() > most_bytes) {
@@ -31,6 +32,7 @@ Result<std::byte*> place_frame(collectives::Operation& operation, Rank from,
                                const std::string& group, Rank self) {
   try {
     return operation.place(from, header, rest);
+    // The sizes come from other members, so their allocation may fail.
   } catch (const std::bad_alloc&) {
     return no_memory(header.seq, group, operation.call(), self);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Communicators whose members know each other from a roster: no store is needed.
+//
+// Rendezvous by roster: the members know each other's handles, and need no store.
 
 #include <algorithm>
 #include <array>
@@ -13,17 +14,17 @@
 namespace aikido::engine {
 namespace {
 
-// A member that has not called yet does not know the token, and hangs up. It is tried
-// again after this, doubled up to the longest.
+// A member that has not called yet does not know the token and closes the connection.
+// It is dialled again after this pause, which doubles up to the longest.
 constexpr Duration kShortestPause = std::chrono::milliseconds(1);
 constexpr Duration kLongestPause = std::chrono::milliseconds(20);
-// How long a member that gives up lets its reason travel.
+// Time that a failing member allows for its reason to reach the others.
 constexpr Duration kGoodbye = std::chrono::seconds(1);
-// No message of a user can meet this one: they begin when all of these have arrived.
+// Cannot collide with tags of users: their messages begin only after these have
+// arrived.
 constexpr int32_t kJoinTag = std::numeric_limits<int32_t>::min();
 
-// What all members tell each other when they are connected to all: the epoch that they
-// come from.
+// Exchange of all connected members: the epoch that each comes from.
 struct Exchange {
   using Text = std::array<std::byte, sizeof(uint64_t)>;
 
@@ -68,23 +69,23 @@ Status Communicator::join(const membership::Roster& roster, Epoch last,
   });
   Status joined = find_members(roster, deadline);
   if (joined) joined = wait_for_links(deadline);
-  // Nobody goes on before everybody is connected to everybody: until then each of them
-  // can turn back to the view that it came from.
+  // No member continues before all are connected to all. Until then each member can
+  // return to its former view.
   if (joined) joined = agree_on_epoch(last, deadline);
   if (joined) return joined;
-  // Those that are connected to us need not wait for the deadline, and hear why.
+  // Connected members need not wait for the deadline, and learn the reason.
   abort(joined);
   shutdown(kGoodbye);
   return joined;
 }
 
-// Dials all lower ranks, again and again those that are not there yet.
+// Dials all lower ranks, repeatedly if they are not there yet.
 Status Communicator::find_members(const membership::Roster& roster,
                                   TimePoint deadline) {
   std::vector<int32_t> missing(static_cast<size_t>(options_.self.value));
   for (size_t i = 0; i < missing.size(); ++i) missing[i] = static_cast<int32_t>(i);
   Duration pause = kShortestPause;
-  Status last;  // why a try came to nothing, which the end of the time says nothing of
+  Status last;  // reason of the last failed try, which a time-out does not tell
   while (true) {
     AIKIDO_TRY(failure());
     Status failed;
@@ -138,7 +139,7 @@ Status Communicator::agree_on_epoch(Epoch last, TimePoint deadline) {
     send_call.on_done = [exchange](const Status& s, Rank) { exchange->end_one(s); };
     send(std::move(send_call));
   }
-  // Each of these ends by its own deadline.
+  // Each send and receive ends by its own deadline.
   std::unique_lock lock(exchange->mutex);
   exchange->changed.wait(lock,
                          [&] { return exchange->num_open == 0 || !exchange->failure; });

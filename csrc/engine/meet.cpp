@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Communicators whose members find each other through a store.
+//
+// Rendezvous through a store.
 //
 // Note [one store, many groups]
-// The same keys serve every group that is made over a store, one after another, and
-// what a former one has left there, crashed or closed, is still there. Rank 0 makes a
-// new token for each group and puts it under `token`, the only key that is written
-// twice; addresses have the token in their key, so they are never those of a former
-// group. Who comes before rank 0 reads the token of the former group. It finds out from
-// rank 0, which everybody dials first: nobody who has not the token of the group that
-// rank 0 is making now is let in there. So it reads the token again and dials again
-// until it is let in, and only then the others, for whom the same token is the right
-// one. Who gives up leaves the reason under `given_up/<token>`, for those that find
-// nobody where it was.
+// The same keys serve all groups that are made over a store, one after another. The
+// entries of a former group are still there, whether it crashed or was closed. Rule:
+// rank 0 makes a new token for each group and writes it under `token`, the only key
+// that is written twice. Addresses have the token in their key, so they never belong to
+// a former group.
+//   A member that comes before rank 0 reads the token of the former group. It notices
+// this at rank 0, which every member dials first: rank 0 admits only the token of the
+// group that it is making now. So the member reads the token and dials again until it
+// is admitted. Only then it dials the others, for which that token is right. A member
+// that fails writes its reason under `given_up/<token>`, for members that find nobody
+// at its address.
 //
-// Note [one place]
-// Whether all share memory, and cores, must be the same for all, whatever single pairs
-// of them have come to. Rank 0 has links with all and says it, under `place/<token>`.
-// Its process, which may end at once, is often the store too: so it waits until all
-// have written `met/<token>/<rank>`, and have read it. It does not wait for long: a
-// member that cannot write, or whose store another thread is waiting in, is no reason
-// to fail.
+// Note [one placement]
+// All members must agree whether all of them share memory and cores, regardless of
+// single pairs. Rank 0 has links with all members, so it decides and writes the answer
+// under `place/<token>`. Its process is often the store too, and may end at once. So
+// rank 0 waits until all members have read the answer and written
+// `met/<token>/<rank>`. It does not wait for long, because a member may be unable to
+// write, or another thread may be using its store. Both are no reason to fail.
 
 #include <unistd.h>
 
@@ -35,20 +37,20 @@
 namespace aikido::engine {
 namespace {
 
-// How long a member that gives up lets its reason travel.
+// Time that a failing member allows for its reason to reach the others.
 constexpr Duration kGoodbye = std::chrono::seconds(1);
-// Who is not there, or does not know the token, is tried again after this, doubled up
-// to the longest.
+// A member that is missing, or does not know the token, is dialled again after this
+// pause, which doubles up to the longest.
 constexpr Duration kShortestPause = std::chrono::milliseconds(1);
 constexpr Duration kLongestPause = std::chrono::milliseconds(100);
-// An address of a former group may answer nothing at all: the token is read again.
+// An address of a former group may never answer, so the token is read again after this.
 constexpr Duration kLongestTry = std::chrono::seconds(10);
-// How long rank 0 waits for those that have not read where the ranks are.
+// Longest time that rank 0 waits for members that have not read the placement.
 constexpr Duration kLongestCourtesy = std::chrono::seconds(2);
-// To see whether a key is there.
+// Time to check if a key exists.
 constexpr Duration kLook = std::chrono::milliseconds(1);
-// A refusal counts if the token is still the same after this: a former group that is
-// about to end, or was given up, refuses too.
+// A refusal counts only if the token is still the same after this. A former group that
+// is ending, or has failed, refuses too.
 constexpr Duration kSecondThoughts = std::chrono::milliseconds(500);
 
 transport::Token random_token() {
@@ -84,7 +86,7 @@ std::string met_key(const transport::Token& token, Rank rank) {
   return concat("met/", hex_of(token), "/", rank.value);
 }
 
-// Why the group of this token will never be.
+// Key of the reason why the group of this token has failed.
 std::string end_key(const transport::Token& token) {
   return "given_up/" + hex_of(token);
 }
@@ -106,7 +108,8 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
   }
   std::string why = concat("rank ", made->options_.self.value, " has given group \"",
                            made->options_.name, "\" up: ", met.message());
-  // Whoever was connecting as another gave up may see no more than that it hung up.
+  // A member that was connecting while another member failed may only see a closed
+  // connection, so it looks for the reason in the store.
   bool is_told = false;
   const bool is_loss = met.code() == Code::kPeerLost;
   if (is_loss) {
@@ -116,13 +119,14 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
       is_told = true;
     }
   }
-  // Those that are connected to us need not wait for the deadline, and hear why. Nobody
-  // reads of a loss what it sees itself. What the store says is of no use: there is an
-  // error already.
+  // Connected members need not wait for the deadline, and learn the reason. A loss is
+  // not published, because each member sees it itself. An error of the store is
+  // ignored, because an error is returned anyway.
   made->abort(met);
   if (!is_loss) (void)store.set(end_key(made->token_), why);
   made->shutdown(kGoodbye);
-  // Who comes later hears it from us, or reads it where this process is gone.
+  // Members that come later are refused with the reason, or read it in the store if
+  // this process is gone.
   made->engine_->run_and_wait(
       [&] { made->engine_->listener().refuse(made->token_, why); });
   if (is_loss && !is_told) (void)store.set(end_key(made->token_), why);
@@ -133,7 +137,7 @@ Status Communicator::meet(membership::Store& store, TimePoint deadline) {
   engine_->run_and_wait([this] { engine_->add(group_.get()); });
   if (options_.size == 1) return Status::ok();
   if (options_.self == Rank(0)) {
-    // Last: whoever reads the token finds the address too.
+    // Written last, so that a member which reads the token also finds the address.
     AIKIDO_TRY(introduce(store, random_token()));
     AIKIDO_TRY(store.set(
         "token",
@@ -169,12 +173,13 @@ Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
                "\" has not published where the ranks are"));
   }
   is_crowded_ = *told == kCrowded;
-  // If this is lost, rank 0 waits for it as long as it does at most.
+  // If this write fails, rank 0 waits for its full time.
   (void)store.set(met_key(token_, options_.self), "1");
   return Status::ok();
 }
 
-// What `rank` writes there, which may be lost, leave or fall silent before it does.
+// Reads a value that `rank` writes. The rank may be lost, leave or become silent before
+// it writes.
 Result<std::string> Communicator::read_from(Rank rank, const std::string& key,
                                             membership::Store& store,
                                             TimePoint deadline) {
@@ -186,20 +191,20 @@ Result<std::string> Communicator::read_from(Rank rank, const std::string& key,
       if (why) why = group_->silence();
       has_gone = group_->has_gone(rank);
     });
-    // It writes before it goes, so this is asked first.
+    // The member writes before it leaves, so its state is read before the key.
     const TimePoint now = clock_.now();
     auto text = store.get(key, std::min(deadline - now, kSecondThoughts));
     if (text) return text;
     AIKIDO_TRY(why);
     if (has_gone || clock_.now() >= deadline)
       return Status(text.status().code(), text.status().message(), rank);
-    // A store that is gone answers at once.
+    // A store that is gone answers at once, so this pauses.
     std::unique_lock lock(mutex_);
     links_changed_.wait_for(lock, std::min(deadline - now, kLongestPause));
   }
 }
 
-// From here on this member is found by who has the same token.
+// From now on, members with the same token find this member.
 Status Communicator::introduce(membership::Store& store,
                                const transport::Token& token) {
   engine_->run_and_wait([&] {
@@ -225,18 +230,18 @@ Status Communicator::follow_token(membership::Store& store, TimePoint deadline) 
   return token == token_ ? Status::ok() : introduce(store, token);
 }
 
-// Again and again: see Note [one store, many groups].
+// Dials repeatedly: see Note [one store, many groups].
 Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
                                      TimePoint deadline) {
   Duration pause = kShortestPause;
-  Status refusal;  // of this token
-  Status last;     // why a try came to nothing
+  Status refusal;  // refusal for this token
+  Status last;     // reason of the last failed try
   TimePoint refused_at{};
   while (true) {
     const transport::Token before = token_;
     if (rank == Rank(0)) {
       const Status followed = follow_token(store, deadline);
-      // Who refused may have gone since, and the store with him.
+      // The refusing member may have gone since, and the store with it.
       if (!followed) return refusal ? followed : refusal;
     }
     if (token_ != before) refusal = Status::ok();

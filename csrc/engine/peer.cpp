@@ -18,17 +18,18 @@ using transport::OutMessage;
 namespace {
 
 constexpr size_t kMaxAbortText = 1024;
-// Of a message about the view: a report of many open operations of many members.
+// Limit of a message about the view, such as a report of many open operations of many
+// members.
 constexpr size_t kMaxView = size_t{64} << 20;
 
-// Messages that wait at a receiver that has not called. Results do too, but their
-// number is bounded by the log (straggler/result_log.h).
+// Kinds of messages that wait at a receiver which has not called. Results wait too, but
+// the log limits them (straggler/result_log.h).
 bool waits_for_call(FrameKind kind) {
   return kind == FrameKind::kContrib || kind == FrameKind::kReady ||
          kind == FrameKind::kData;
 }
 
-// Memory of a text on its way out.
+// Memory of a text until it is sent.
 class Text final : public transport::SendOwner {
  public:
   explicit Text(std::string text) : text_(std::move(text)) {}
@@ -39,7 +40,7 @@ class Text final : public transport::SendOwner {
   std::string text_;
 };
 
-// The same for bytes.
+// Memory of bytes until they are sent.
 class Bytes final : public transport::SendOwner {
  public:
   explicit Bytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
@@ -50,8 +51,8 @@ class Bytes final : public transport::SendOwner {
   std::vector<std::byte> bytes_;
 };
 
-// What a message counts for at its receiver, see admit(): the first bytes of a
-// contribution for all of it.
+// Bytes that a message counts at its receiver; see admit(). The first message of a
+// contribution counts for all of it.
 uint64_t charge_of(const OutMessage& m) {
   if (m.header.kind != FrameKind::kContrib || m.bytes == 0) return m.bytes;
   if (m.header.offset == 0) return m.header.total_bytes;
@@ -60,14 +61,14 @@ uint64_t charge_of(const OutMessage& m) {
 
 }  // namespace
 
-// A frame that says nothing but its header: while one waits there is no need for a
-// second, because the header is filled in when it goes.
+// Frame with a header only. While one waits, a second is not needed, because the header
+// is filled in when the frame is sent.
 class Peer::Notice final : public transport::SendOwner {
  public:
   explicit Notice(Peer* peer) : peer_(peer) {}
   void on_sent(uint32_t) override {
     is_out = false;
-    // The number may have grown since.
+    // The numbers may have grown since.
     peer_->answer();
     peer_->tell_called();
   }
@@ -90,7 +91,7 @@ Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
 
 transport::MessageId Peer::send(OutMessage&& message) {
   if (!link_) {
-    // Never connected: the call fails by itself or by its deadline.
+    // Never connected. The call fails by itself or at its deadline.
     if (message.owner) message.owner->on_sent(message.token);
     return 0;
   }
@@ -100,7 +101,8 @@ transport::MessageId Peer::send(OutMessage&& message) {
   message.is_held = is_up && (is_result ? is_held_result(seq)
                                         : waits_for_call(message.header.kind) &&
                                               !window_.admit(seq, charge));
-  // One that has called it, and is through, has to hear of what does not fit.
+  // A member that has called this collective and ended it must hear of a call that does
+  // not match.
   if (waits_for_call(message.header.kind) && seq <= called_)
     message.haste = std::max(message.haste, transport::Haste::kAwaited);
   const bool is_held = message.is_held;
@@ -121,7 +123,7 @@ bool Peer::send_at_once(const OutMessage& message) {
   return true;
 }
 
-// Looks at the link for those that have not called only.
+// Checks the link only for collectives that the peer has not called.
 bool Peer::is_held_result(uint64_t seq) {
   return !results_.goes_unasked(seq) &&
          !results_.admit(seq, link_->is_drained(), clock_->now());
@@ -180,6 +182,7 @@ void Peer::drop_incoming(FrameKind kind, uint64_t number) {
 bool Peer::note_called(uint64_t called) {
   if (called <= called_) return false;
   called_ = called;
+  // Messages that leave last hurry when the member calls again.
   if (link_) link_->hurry();
   failed_.erase(failed_.begin(), failed_.upper_bound(called));
   let_go(window_.on_called(called));
@@ -198,9 +201,10 @@ void Peer::note_over(uint64_t seq, bool is_known) {
 Status Peer::admit(const FrameHeader& header, size_t most_unasked) {
   if (header.offset > 0) return Status::ok();
   ReceiveWindow& window = header.kind == FrameKind::kResult ? early_results_ : early_;
-  // A kReady says how much its sender can take; of a bare verdict the data is to come.
+  // A kReady states the size that its sender can take. After a bare result header the
+  // data comes later.
   const bool is_empty = header.kind == FrameKind::kReady || header.payload_bytes == 0;
-  // Of a block no more comes, and is kept here, before we ask for it.
+  // At most so much of a block is sent and kept before this member asks for it.
   const uint64_t most =
       header.kind == FrameKind::kData ? most_unasked : header.total_bytes;
   const uint64_t bytes = is_empty ? 0 : std::min(header.total_bytes, most);
@@ -242,7 +246,7 @@ void Peer::note_asked(Asked& asked, uint64_t seq) {
   answer();
 }
 
-// One frame has all numbers.
+// One frame carries all numbers.
 void Peer::answer() {
   const bool is_due = std::any_of(asked_.begin(), asked_.end(),
                                   [](const Asked& asked) { return asked.is_due(); });
@@ -259,7 +263,7 @@ void Peer::tell_called() {
   if (told_called_ < *own_called_) notify(FrameKind::kCalled, transport::Haste::kNone);
 }
 
-// Returns whether the peer will see the number of now.
+// Returns true if the peer will see the present numbers.
 bool Peer::notify(FrameKind kind, transport::Haste haste) {
   if (!link_ || !lost || std::exchange(notice_->is_out, true)) return false;
   OutMessage m;
@@ -289,7 +293,7 @@ void Peer::send_abort(Seq seq, const Status& why, uint64_t spared) {
   m.bytes = text->text().size();
   m.priority = transport::kControlPriority;
   m.owner = text;
-  // Note [a difference that comes to light late] in group_ends.cpp.
+  // See Note [difference found late] in group_ends.cpp.
   if (seq.value > 0 && why.code() == Code::kInvalidArgument) {
     m.header.kind = FrameKind::kAbortFirst;
     send(OutMessage(m));
@@ -330,7 +334,7 @@ Result<std::byte*> Peer::place_view(const FrameHeader& header) {
                   concat("a message about the view of ", header.total_bytes, " bytes"));
   }
   auto& bytes = view_[static_cast<size_t>(lane_of(header.kind))];
-  // Grows as it comes: what is only announced costs nothing.
+  // Grows as data arrives, so that an announced size alone allocates nothing.
   if (header.offset == 0) bytes.clear();
   if (header.offset != bytes.size()) {
     return Status(Code::kProtocol, concat("byte ", header.offset,

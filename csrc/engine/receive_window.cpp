@@ -18,7 +18,7 @@ bool ReceiveWindow::admit(uint64_t seq, uint64_t bytes, uint64_t called) {
   const uint64_t charge = bytes + (is_new ? SendWindow::kMessageCharge : 0);
   its->second += charge;
   ahead_bytes_ += charge;
-  // What is called next may come whatever its size, and one collective alone too.
+  // The next collective may come at any size, and so may one single collective.
   if (seq == called + 1) return true;
   const auto next = ahead_.find(called + 1);
   const bool has_next = next != ahead_.end();

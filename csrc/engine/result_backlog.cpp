@@ -14,6 +14,7 @@ bool ResultBacklog::admit(uint64_t seq, bool is_drained, TimePoint now) {
   } else if (now - *waits_since_ >= kLongest) {
     is_slow_ = true;
   }
+  // Results for a slow link wait here until their collective is called.
   return !is_slow_ || goes_unasked(seq);
 }
 

@@ -32,7 +32,7 @@ Status Selector::set_costs(ordering::CollectiveCosts costs) {
   return Status::ok();
 }
 
-// In this order: meanwhile it holds of no size.
+// The order matters: between the first and the last write the range is empty.
 void Selector::set_one_owner(uint64_t least_bytes, uint64_t most_bytes) {
   most_for_one_ = 0;
   least_for_one_ = least_bytes;
@@ -62,7 +62,8 @@ Algorithm Selector::cheapest(const collectives::Call& call, int32_t members) con
   if (fixed_) return hosts_.empty() ? Algorithm::kDirect : *fixed_;
   if (!costs_) return Algorithm::kDirect;
   const auto bytes = static_cast<double>(call.bytes());
-  // Where there is one level, or none known, two_level is a ring, which comes first.
+  // With one level, or without known hosts, two_level equals a ring, which is listed
+  // first.
   auto choice = choose_collective(members, bytes, *costs_, kAlgorithms);
   AIKIDO_CHECK(choice.is_ok(), choice.status().message());
   return choice->algorithm;

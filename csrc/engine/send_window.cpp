@@ -9,6 +9,7 @@ namespace aikido::engine {
 
 bool SendWindow::admit(uint64_t seq, uint64_t bytes) {
   if (seq <= called_) return true;
+  // The next collective is always admitted; others keep their order behind held ones.
   if (seq > called_ + 1 && (!held_.empty() || !fits(seq, bytes))) return false;
   charge(seq, bytes);
   return true;
@@ -48,13 +49,14 @@ std::vector<SendWindow::MessageId> SendWindow::clear() {
 }
 
 std::optional<uint64_t> SendWindow::ask() {
+  // Asks in time: from half of the window on.
   const bool is_full = !held_.empty() || ahead_bytes_ >= bytes_ / 2;
   if (!is_full || asked_ > called_) return std::nullopt;
   asked_ = called_ + 1;
   return asked_;
 }
 
-// One collective alone may be larger than the window.
+// A single collective may be larger than the window.
 bool SendWindow::fits(uint64_t seq, uint64_t bytes) const {
   if (ahead_bytes_ + bytes + kMessageCharge <= bytes_) return true;
   return std::all_of(ahead_.begin(), ahead_.end(),

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kVersion = "aikido1";
 constexpr size_t kMaxBytes = 256;
-// Of a text that is no handle: enough to recognise it.
+// Length of the shown part of an invalid text: enough to recognise it.
 constexpr size_t kShownBytes = 24;
 
 template <class T>
@@ -27,7 +27,7 @@ std::string to_hex(T value) {
   return text;
 }
 
-// False unless `text` is all of a number, in the spelling that we write.
+// Returns false unless the whole text is a number in the spelling that to_hex() writes.
 template <class T>
 bool read_hex(std::string_view text, T& value) {
   if (text.size() != 2 * sizeof value) return false;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What a ViewChange does about a member that is out of the view: how it asks to come
-// back, and who takes it in.
+//
+// Part of ViewChange for members that are excluded from the view: their requests to
+// rejoin, and the answers of the members.
+
 #include <utility>
 #include <vector>
 
@@ -12,7 +14,7 @@ namespace aikido::membership {
 
 namespace {
 
-// A member that is out asks another one to take it in.
+// Interval at which an excluded member asks the next member to take it in.
 constexpr Duration kJoinAgain = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -42,7 +44,8 @@ void ViewChange::join() {
   message.step = ViewStep::kJoin;
   message.view = view_.number;
   message.report = host_->report();
-  // What has failed since it asked it has not had: that is another question.
+  // Results of operations that have failed since are no longer reported, so the
+  // question has changed.
   if (std::exchange(asked_had_, message.report.had) != message.report.had) {
     if (num_joins_ > 0) ++num_lives_;
     unsure_ = RankSet(view_.members.world_size());
@@ -54,12 +57,12 @@ void ViewChange::join() {
 }
 
 // Note [a view that cannot change]
-// Where half of the members of a view are lost, there is no other view, and nobody is
-// taken in. A member that is out must not wait for that, not even one that waits for
-// the state of another member (stay_out). But it may know an old view only, or have
-// lost other members than the members in the view have. So it asks each member that is
-// left. A member without a majority answers that it can never say, as in Note [results
-// that cannot be compared].
+// If half of the members of a view are lost, there can be no other view, and no member
+// is taken in. An excluded member must not wait for that, not even a member that waits
+// for the state of another (stay_out). But it may know only an old view, or have lost
+// other members than the view has. So it asks each remaining member. A member without a
+// majority answers that it can never tell, as in Note [results that cannot be
+// compared].
 void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (view_.has(from)) return send_newest(from);
   if (!has_majority()) return refuse(from, message, "");
@@ -75,7 +78,7 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
                          " are cut is not known any "
                          "more; copy the state of another rank and reconfigure"));
   }
-  if (!fits) return;  // it asks again
+  if (!fits) return;  // the member asks again
   if (!*fits) return refuse(from, message, fits->message());
   joining_[from] = message.report;
   if (!attempt_ && !promised_ && can_change()) start();
@@ -97,13 +100,13 @@ bool ViewChange::are_all_unsure() const {
   return are_all;
 }
 
-// Note [results that cannot be compared]
+// See Note [results that cannot be compared].
 void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
   const bool is_done = is_refused_ && has_majority();
   if (!is_removed() || is_done || message.ballot.counter != num_lives_) return;
   std::string why = printable(message.text);
   if (why.empty()) {
-    // In another view it is asked again.
+    // In another view the question is asked again.
     if (message.view != view_.number || !view_.has(from)) return;
     if (!unsure_.insert(from)) return;
     const auto had = host_->report().had;
@@ -124,7 +127,7 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
   host_->on_refused({Code::kPeerLost, why, self_});
 }
 
-// Note [a view that cannot change]
+// See Note [a view that cannot change].
 void ViewChange::end() {
   is_refused_ = true;
   look_.reset();

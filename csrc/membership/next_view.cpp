@@ -19,7 +19,8 @@ bool keeps_some(const View& old, const Report& report, Seq seq) {
   return false;
 }
 
-// By one of those. Where it has failed they say so again.
+// True if one of these members has the result. If the operation has failed on a member,
+// that member reports the error again.
 bool is_had(Seq seq, const Reports& reports) {
   const auto has_failed = [&](const auto& entry) {
     return entry.second.has_failed(seq);
@@ -32,15 +33,17 @@ bool is_had(Seq seq, const Reports& reports) {
 
 bool is_in_vain(const View& old, Rank rank, const Report& report,
                 const Reports& others) {
+  // True if no other member can send the result that `rank` lacks.
   const auto is_lost = [&](Seq seq) {
-    // In how many shards it was cut is not known here.
+    // The number of shards is not known here, so the first shard stands for all.
     const bool is_lacked =
         !report.has_first_of(old.cut_of(seq), seq, 0) || seq == report.open;
     return is_lacked && std::none_of(others.begin(), others.end(), [&](const auto& o) {
              return &o.second != &report && keeps_some(old, o.second, seq);
            });
   };
-  // What `rank` lacked when it came the others may have forgotten: they make no other.
+  // Results that `rank` lacked when it joined may be forgotten by the others, which
+  // make no new ones.
   if (report.open != Seq() && !old.takes_part(rank, report.open) &&
       is_lost(report.open) && is_had(report.open, others))
     return true;
@@ -54,7 +57,8 @@ bool is_in_vain(const View& old, Rank rank, const Report& report,
   });
 }
 
-// Who may own shards: the old owners that are left, and those restored. Never empty.
+// Ranks that may own shards: the remaining old owners, and restored owners. If there
+// are none, the best of the others. Never empty.
 std::vector<Rank> healthy(const View& old, const View& next, const ViewPlan& plan) {
   std::vector<Rank> owners;
   next.members.for_each([&](Rank r) {
@@ -71,8 +75,8 @@ std::vector<Rank> healthy(const View& old, const View& next, const ViewPlan& pla
   return owners;
 }
 
-// What is owned by one that `is_gone` goes to one of `owners`, and in parts to several,
-// beginning with that one.
+// Hands the shards of owners with `is_gone` to `owners`: divided into parts if there
+// are several owners, beginning at a different owner for each shard.
 template <class IsGone>
 void hand_over(Cut& cut, const std::vector<Rank>& owners, IsGone&& is_gone) {
   for (Division& d : cut.divisions)
@@ -93,12 +97,13 @@ void hand_over(Cut& cut, const std::vector<Rank>& owners, IsGone&& is_gone) {
   }
 }
 
-// Cuts of operations from `oldest` on; those beyond `boundary` are cut anew.
+// Computes the cuts of operations from `oldest` on. Operations beyond `boundary` get a
+// new cut.
 void cut(View& next, const View& old, const ViewPlan& plan, Seq oldest, Seq boundary) {
   const std::vector<Rank> owners = healthy(old, next, plan);
   for (size_t i = 0; i < old.cuts.size(); ++i) {
     if (i + 1 < old.cuts.size() && old.cuts[i + 1].first <= oldest)
-      continue;  // nobody has anything of it
+      continue;  // no member has any result of it
     next.cuts.push_back(old.cuts[i]);
     hand_over(next.cuts.back(), owners,
               [&](Rank r) { return !next.has(r) || plan.moved.contains(r); });
@@ -107,23 +112,23 @@ void cut(View& next, const View& old, const ViewPlan& plan, Seq oldest, Seq boun
   while (!next.cuts.empty() && next.cuts.back().first >= first) next.cuts.pop_back();
   RankSet out = RankSet::full(next.members.world_size());
   next.members.for_each([&](Rank r) { out.erase(r); });
-  // Also where one that comes back owns just what another one gives away.
+  // Also if a returning member owns exactly the shards that another member gives away.
   if (next.cuts.empty() || next.cuts.back().owners != owners ||
       !(next.cuts.back().out == out) || !next.cuts.back().divisions.empty())
     next.cuts.push_back({next.cuts.empty() ? oldest : first, owners, out, {}});
 }
 
-// The mask with which members have a result; empty where none of them says it.
+// Mask of a result that a member has. Empty if no answer contains it.
 std::optional<uint64_t> mask_of(const ViewPlan& plan, Seq seq, int32_t number) {
   for (const auto& [rank, report] : plan.answers)
     if (const auto mask = report.mask_of(seq, number)) return mask;
   return std::nullopt;
 }
 
-// A holder that is to send a result on, kNoRank if nobody has it: the owner, or else
-// one that owns shards. Who owns none was late again and again, most often behind a
-// slow link, and a suspect may be late for once. One that has closed what another one
-// has can send it, too.
+// Holder that sends a result to the others; kNoRank if no member has it. The owner is
+// preferred, then other members that own shards. A member without shards was late again
+// and again, usually behind a slow link. A suspected owner comes in between. A member
+// that has closed the same result can send it too.
 Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t number) {
   const Held* held = old.held_at(seq, number);
   const Cut& cut = old.cut_of(seq);
@@ -152,7 +157,8 @@ Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t number) {
 RankSet waiting_in_vain(const View& old, const Reports& answers) {
   RankSet waiting(old.members.world_size());
   Reports others = answers;
-  // Who is left out takes along what it could have sent.
+  // A member that waits in vain takes its own results with it, so the search is
+  // repeated.
   for (size_t num = 0; num != others.size();) {
     num = others.size();
     for (auto it = others.begin(); it != others.end();) {
@@ -167,6 +173,7 @@ RankSet waiting_in_vain(const View& old, const Reports& answers) {
 View next_view(const View& old, const ViewPlan& all) {
   ViewPlan plan = all;
   const RankSet waiting = waiting_in_vain(old, all.answers);
+  // Members that wait in vain stay out, if a majority remains without them.
   const int32_t num_left = static_cast<int32_t>(all.answers.size()) - waiting.count();
   if (2 * num_left > old.members.count() && !mutated(Mutation::kKeepInVain))
     waiting.for_each([&](Rank r) { plan.answers.erase(r); });
@@ -178,8 +185,8 @@ View next_view(const View& old, const ViewPlan& all) {
   next.members = RankSet(old.members.world_size());
   next.seats.resize(old.seats.size());
   Seq boundary;
-  Seq low(UINT64_MAX);     // all have everything up to here
-  Seq oldest(UINT64_MAX);  // that somebody has and may send
+  Seq low(UINT64_MAX);     // all members have everything up to here
+  Seq oldest(UINT64_MAX);  // oldest operation that some member can send
   for (const auto& [rank, report] : plan.answers) {
     next.members.insert(rank);
     next.seats[static_cast<size_t>(rank.value)] =
@@ -207,7 +214,7 @@ View next_view(const View& old, const ViewPlan& all) {
                 RankSet(old.members.world_size())};
       if (held.holder == kNoRank) continue;
       const auto mask = mask_of(plan, seq, s);
-      bool is_new = false;  // to one that is to have it from here on
+      bool is_new = false;  // some member receives it now
       const auto note = [&](const auto& entry) {
         if (entry.second.has(seq, s)) return;
         is_new = true;

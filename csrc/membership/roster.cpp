@@ -10,7 +10,7 @@
 namespace aikido::membership {
 namespace {
 
-// FNV-1a, 64 bits.
+// FNV-1a with 64 bits.
 uint64_t hash(uint64_t state, std::string_view bytes) {
   for (const char c : bytes)
     state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -28,7 +28,7 @@ uint64_t fingerprint_of(const std::vector<Handle>& members) {
 
 Result<Roster> Roster::make(int64_t uuid, std::vector<std::string> handles, Order order,
                             const Handle& self) {
-  // The text of a member is the same on every member, and so is this order.
+  // Each member has the same texts, so the sorted order is the same everywhere.
   if (order == Order::kCommon) std::sort(handles.begin(), handles.end());
   std::vector<Handle> members;
   Rank rank = kNoRank;
@@ -39,6 +39,7 @@ Result<Roster> Roster::make(int64_t uuid, std::vector<std::string> handles, Orde
           concat("handle ", i + 1, " of ", handles.size()));
     }
     for (size_t j = 0; j < members.size(); ++j) {
+      // Two handles of one process would make it dial itself.
       if (members[j].id != handle->id) continue;
       return Status(Code::kInvalidArgument,
                     concat("handles ", j + 1, " and ", i + 1, " of ", handles.size(),

@@ -14,8 +14,9 @@ namespace {
 
 using Reports = std::map<Rank, Report>;
 
-// How many of `members` stay where of two that are cut off from each other one goes:
-// who is cut off from most goes first. Requires: all have answered.
+// Number of members that stay if, of each two that are cut off from each other, one
+// leaves. The member that is cut off from the most others leaves first. Requires: all
+// have answered.
 int32_t num_staying(const RankSet& members, const Reports& answers) {
   std::vector<std::pair<Rank, Rank>> cut_off;
   members.for_each([&](Rank rank) {
@@ -37,13 +38,13 @@ int32_t num_staying(const RankSet& members, const Reports& answers) {
   return num;
 }
 
-// A result that somebody waits for is with those alone that have not answered, and too
-// few have to make another.
+// True if some member waits for a result that only silent members can send, and too few
+// members can make another.
 bool is_out_of_reach(const View& view, const Reports& answers, const Held& held,
                      Makers makers) {
   bool is_lacked = false;
   RankSet making(view.members.world_size());
-  // One that lacks it may not know yet how many it needs.
+  // A member that lacks the result may not know yet how many members it needs.
   int32_t needed = makers == Makers::kLacking ? 1 : 0;
   for (const auto& [rank, report] : answers) {
     if (report.keeps(view.cut_of(held.seq), held.seq, held.shard)) return false;
@@ -56,7 +57,7 @@ bool is_out_of_reach(const View& view, const Reports& answers, const Held& held,
   return is_lacked && num_staying(making, answers) < needed;
 }
 
-// From the lowest that a member waits for on, the first that nobody can send.
+// First operation, from the lowest awaited operation on, that no member can send.
 Seq first_unkept(Seq seq, const Reports& answers) {
   const auto keeps = [&](const auto& entry) {
     return seq >= entry.second.kept && seq <= entry.second.settled;

@@ -23,9 +23,9 @@ Seq take_seq(WireReader& reader) {
   return seq;
 }
 
-// What of a view that can be read makes no sense; null if nothing.
+// Describes an inconsistency of a decoded view. Null: there is none.
 const char* fault_of(const View& view) {
-  // One more must be a number still.
+  // The next number must be valid too.
   if (view.number == 0 || view.number == std::numeric_limits<uint32_t>::max())
     return "its number is none";
   if (view.members.count() == 0) return "nobody is in it";
@@ -50,6 +50,7 @@ const char* fault_of(const View& view) {
       if (d.shard < 0 || d.shard >= std::ssize(cut.owners) ||
           !divided.insert(Rank(d.shard)))
         return "a divided shard is none of its cut, or is so twice";
+      // Only members of the view may own shards.
       if (d.owners.empty() || std::ssize(d.owners) > Division::kMaxParts)
         return "a shard has no parts or too many";
       owners.insert(owners.end(), d.owners.begin(), d.owners.end());
@@ -79,6 +80,7 @@ void append(std::vector<std::byte>& out, const RankSet& set) {
 
 RankSet take_set(WireReader& reader, int32_t size) {
   RankSet set(size);
+  // Bits beyond the group must be zero.
   for (int32_t base = 0; base < size; base += 64) {
     const auto word = reader.take<uint64_t>();
     for (int32_t i = 0; i < 64; ++i) {
@@ -228,6 +230,7 @@ Result<View> read_view(std::span<const std::byte>& bytes, int32_t size) {
     held.holder = take_rank(reader, size);
     held.lacking = take_set(reader, size);
   }
+  // Decoded completely before it is checked, so that the checks may index freely.
   const char* fault = reader.ok ? fault_of(view) : "the bytes end, or a number is none";
   if (fault != nullptr) {
     return Status(Code::kProtocol,

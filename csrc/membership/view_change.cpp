@@ -16,30 +16,30 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long those that have not answered are waited for, once more than half have: at
-// least this, and kPatience times what these took. A member whose link is slow should
-// get its answer through; one that is stopped costs this much, once.
+// Once more than half have answered, the coordinator waits for the rest at least this
+// long, or kPatience times as long as those answers took. So the answer of a member
+// with a slow link can arrive. A stopped member costs this time once.
 constexpr Duration kAnswerFloor = milliseconds(100);
 constexpr int kPatience = 4;
-// The least where the one that is missing loses nothing (who cannot have exposed
-// anything): one that is well answers in less.
+// Least wait if the missing member cannot have exposed anything, so it loses nothing. A
+// healthy member answers faster.
 constexpr Duration kSparedFloor = milliseconds(3);
-// And where it may have exposed something, and nothing says that it is stopped: its
-// answer may be behind what its link still has to send. Below kOutcome.
+// Least wait if the missing member may have exposed a result, and nothing shows that it
+// is stopped. Its answer may be behind other data on its link. Below kOutcome.
 constexpr Duration kExposedFloor = milliseconds(400);
-// Members that notice the same thing start one after another, so that the first is
-// through before the second begins.
+// Members that notice the same event start one after another, so that the first is done
+// before the second begins.
 constexpr Duration kTurn = milliseconds(10);
 constexpr int kMaxTurns = 8;
-// An attempt, own or foreign, that has no outcome by then is given up. Doubles with
-// every failure in a row.
+// An attempt without an outcome is given up after this time. It doubles with every
+// failure in a row.
 constexpr Duration kOutcome = milliseconds(500);
 constexpr int kMaxDoublings = 4;
-// How long one that has answered is spared the first time; and it begins anew where it
-// was not silent for so many times that.
+// First time for which an answering member is protected from a new exclusion. It starts
+// again at this value if the member was not silent for kForgiven times as long.
 constexpr Duration kSpared = milliseconds(100);
 constexpr int kForgiven = 8;
-// How far members may be apart: so many operations, and more where they have few
+// Limit for the distance between members, in operations. Larger if operations have few
 // shards.
 constexpr uint64_t kMinOpen = 1024;
 constexpr uint64_t kMaxOpenShards = uint64_t{1} << 18;
@@ -67,7 +67,7 @@ bool ViewChange::has_majority() const {
   return is_majority(live);
 }
 
-// Members that may answer soon, without `but`.
+// Number of members that may answer soon, except `but`.
 int32_t ViewChange::num_live(Rank but) const {
   int32_t num = 0;
   view_.members.for_each([&](Rank r) {
@@ -84,7 +84,7 @@ bool ViewChange::owns(Rank rank) const {
   });
 }
 
-// Something is to be changed that is not changed yet.
+// True if the view must change because of later events.
 bool ViewChange::is_needed() const {
   if (is_removed()) return false;
   bool is_needed =
@@ -97,7 +97,7 @@ bool ViewChange::is_needed() const {
   return is_needed;
 }
 
-// Somebody can own what `rank` is to own no more.
+// True if another member can take over the shards of `rank`.
 bool ViewChange::has_others(Rank rank) const {
   bool has_others = false;
   view_.members.for_each([&](Rank r) {
@@ -108,7 +108,8 @@ bool ViewChange::has_others(Rank rank) const {
 
 void ViewChange::suspect(Rank rank, TimePoint now) {
   now_ = now;
-  // What nobody else has comes from it or not at all.
+  // Results that only this member holds must come from it, so suspecting it would not
+  // help.
   if (!view_.has(rank) || !owns(rank) || !moved_.insert(rank)) return;
   restored_.erase(rank);
   consider();
@@ -149,12 +150,12 @@ void ViewChange::on_lost(Rank rank, TimePoint now) {
   }
   consider();
   if (!is_removed() || has_majority()) return;
-  // Note [a view that cannot change]: it asks all that are left.
+  // See Note [a view that cannot change]: the member asks all remaining members.
   unsure_ = RankSet(view_.members.world_size());
   join();
 }
 
-// When it is the turn of a rank to coordinate: those that are healthy first.
+// Delay after which a rank becomes coordinator. Healthy ranks come first.
 Duration ViewChange::turn_of(Rank rank) const {
   int turns = 0;
   view_.members.for_each([&](Rank r) {
@@ -165,15 +166,15 @@ Duration ViewChange::turn_of(Rank rank) const {
   return std::min(turns, kMaxTurns) * kTurn;
 }
 
-// For what it has, and whether it takes part in the next view.
+// True if the member is asked for its report, and so may be in the next view.
 bool ViewChange::is_asked(Rank rank) const {
   if (mutated(Mutation::kSuspectNotAsked) && moved_.contains(rank)) return false;
-  // Without one that is to be left out there may be no next view at all.
+  // Without a member that is to be excluded, a majority may be missing.
   const bool is_spared = rank == left_out_ && is_majority(num_live(rank));
   return !lost_.contains(rank) && !is_spared;
 }
 
-// Looks at what there is to do after a change of circumstances.
+// Starts a change, or sets the time for it, if one is needed.
 void ViewChange::consider() {
   if (attempt_ || promised_ || !is_needed() || !can_change()) return;
   const Duration turn = turn_of(self_);
@@ -182,7 +183,7 @@ void ViewChange::consider() {
 }
 
 void ViewChange::start() {
-  // What a member that returns lacks may have been forgotten since it asked.
+  // Results that a returning member lacks may have been forgotten since its request.
   std::erase_if(joining_, [&](const auto& entry) {
     const auto fits = host_->compare(entry.first, entry.second);
     return !fits || !*fits;  // it asks again
@@ -191,7 +192,7 @@ void ViewChange::start() {
   highest_counter_ = ballot.counter;
   is_followed_ = false;
   promise(ballot);
-  attempt_ = Attempt();  // clang 14 takes no emplace() of it
+  attempt_ = Attempt();  // clang 14 does not accept emplace() for this type
   attempt_->ballot = ballot;
   attempt_->accepted = RankSet(view_.members.world_size());
   attempt_->started = now_;
@@ -208,19 +209,20 @@ void ViewChange::promise(const Ballot& ballot) {
     withheld_ = host_->withheld();
     host_->on_promise();
   } else {
-    // Whose change gets through at last is to know how many are needed by now.
+    // The coordinator that succeeds in the end must know the present number of needed
+    // members.
     host_->note_calls(own_report_);
   }
   promised_ = ballot;
   attempt_.reset();
-  // Nor is a coordinator hurried that waits for those who are silent.
+  // A coordinator that waits for silent members is not hurried either.
   const bool is_small = num_live(kNoRank) < own_report_.needed;
   look_ = now_ + kOutcome * (1 << std::min(num_failed_, kMaxDoublings)) +
           turn_of(self_) + (is_small ? scarce_ : Duration::zero());
 }
 
-// A plan goes through all operations that are open somewhere; what says that there are
-// more than can be is refused before.
+// A plan visits all operations that are open on any member. A report that claims more
+// open operations than possible is refused before.
 Status ViewChange::check_reach(Rank from, const Report& theirs,
                                const Report& ours) const {
   const uint64_t max_open = std::max(kMinOpen, kMaxOpenShards / view_.seats.size());
@@ -256,9 +258,10 @@ void ViewChange::handle(Rank from, const ViewMessage& message) {
   if (message.step == ViewStep::kRefuse) return on_refuse(from, message);
   const bool is_silent = mutated(Mutation::kRemovedIsSilent) && is_removed();
   if (is_silent) return;
-  // Whoever is not where we are gets there first.
+  // A sender with an older view gets the present view first.
   if (message.view < view_.number || is_removed()) return send_newest(from);
-  if (message.view > view_.number) return;  // its kView was sent before and is coming
+  // The sender has sent that view before, so it is on its way.
+  if (message.view > view_.number) return;
   if (message.step == ViewStep::kJoin) return on_join(from, message);
   if (!view_.has(from)) return send_newest(from);
   switch (message.step) {
@@ -276,12 +279,13 @@ void ViewChange::handle(Rank from, const ViewMessage& message) {
 }
 
 void ViewChange::answer_prepare(Rank from, const ViewMessage& message) {
-  if (promised_ && message.ballot <= *promised_) return;  // the higher one gets through
+  if (promised_ && message.ballot <= *promised_) return;  // the higher ballot wins
   promise(message.ballot);
   answer(from);
 }
 
-// Again when more is lost since: the coordinator may think that enough are left.
+// Sent again if more members are lost, because the coordinator may believe that enough
+// remain.
 void ViewChange::answer(Rank coordinator) {
   ViewMessage message;
   message.step = ViewStep::kState;
@@ -305,9 +309,9 @@ std::map<Rank, Report> ViewChange::reports() const {
   return reports;
 }
 
-// The one that is to be left out has not been asked, and others cannot do without it.
-// All wait long for those that are silent only while too few take part: what others
-// have had one lacks alone. But to ask costs next to nothing.
+// True if the member to be excluded was not asked, but the others need its results.
+// Waiting for silent members pays only if too few take part otherwise, because their
+// results are needed by one member alone. But asking costs next to nothing.
 bool ViewChange::is_missed_out() const {
   if (left_out_ == kNoRank || is_asked(left_out_) || lost_.contains(left_out_) ||
       attempt_->answers.contains(left_out_))
@@ -317,7 +321,7 @@ bool ViewChange::is_missed_out() const {
   return is_scarce(view_, reports(), makers) && !mutated(Mutation::kLeaveOutNeeded);
 }
 
-// Note [suspect without exposed results]
+// See Note [suspect without exposed results].
 bool ViewChange::can_spare(Rank rank) const {
   const auto& answers = attempt_->answers;
   Seq low(UINT64_MAX), high;
@@ -332,18 +336,18 @@ bool ViewChange::can_spare(Rank rank) const {
         return entry.second.report.has(seq, number);
       });
     };
-    bool is_whole = true;    // with those that have answered
-    bool lacks_own = false;  // what only `rank` itself could have
+    bool is_whole = true;    // the answers contain every shard
+    bool lacks_own = false;  // a shard is missing that only `rank` could have exposed
     for (int32_t s = 0; s < std::ssize(cut.owners); ++s) {
       if (is_here(s)) continue;
-      // Whether it goes in parts, who has not seen the operation does not know.
+      // A member that has not seen the operation does not know if the shard is divided.
       if (cut.is_divided(s)) {
         for (int32_t n = 0; n < cut.num_numbers(); ++n)
           is_whole &= cut.shard_of(n) != s || n == s || is_here(n);
         continue;
       }
       is_whole = false;
-      // What it holds from the view before it has.
+      // A result that it holds from the previous view is complete.
       lacks_own |= cut.owner(s) == rank && view_.held_at(seq, s) == nullptr;
     }
     const bool is_withheld =
@@ -353,7 +357,7 @@ bool ViewChange::can_spare(Rank rank) const {
   return true;
 }
 
-// For those that have not answered, once more than half have.
+// Time to wait for the missing answers, once more than half have answered.
 Duration ViewChange::patience() const {
   Rank missing = kNoRank;
   int32_t num_missing = 0;
@@ -382,7 +386,7 @@ void ViewChange::propose_if_due() {
   if (attempt_->majority_at == TimePoint{}) attempt_->majority_at = now_;
   bool is_complete = true;
   view_.members.for_each([&](Rank r) {
-    // Before somebody was asked last the others had their time.
+    // The others had their time before the last member was asked.
     const bool had_time = attempt_->asked_last != kNoRank && r != attempt_->asked_last;
     if (is_asked(r) && !answers.contains(r) && !had_time) is_complete = false;
   });
@@ -406,19 +410,22 @@ void ViewChange::propose_if_due() {
   plan.restored = restored_;
   plan.joining = joining_;
   plan.answers = reports();
+  // An earlier proposal may have been accepted by a majority, so the one with the
+  // highest ballot must be proposed again.
   for (const auto& [rank, answer] : answers) {
     if (answer.accepted && !mutated(Mutation::kIgnoreAccepted) &&
         (earlier == nullptr || answer.accepted->ballot > earlier->ballot))
       earlier = &*answer.accepted;
   }
   attempt_->proposed = earlier != nullptr ? earlier->view : next_view(view_, plan);
-  // Of the view after it the others may be more than half.
+  // Some of its members wait in vain. If the rest is a majority, another view follows
+  // at once.
   const RankSet& members = attempt_->proposed->members;
   RankSet left = members;
   waiting_in_vain(view_, plan.answers).for_each([&](Rank r) { left.erase(r); });
   attempt_->is_followed = !(left == members) && 2 * left.count() > members.count() &&
                           !mutated(Mutation::kKeepInVain);
-  // Who is not taken in asks again.
+  // Members that are not taken in ask again.
   std::erase_if(joining_, [&](const auto& entry) {
     return !attempt_->proposed->has(entry.first);
   });
@@ -461,7 +468,7 @@ void ViewChange::install(const View& view) {
   attempt_.reset();
   look_.reset();
   num_failed_ = 0;
-  // What it is told of an earlier view is about another question.
+  // Answers about an earlier view belong to another question.
   if (std::exchange(num_joins_, 0) > 0) ++num_lives_;
   unsure_ = RankSet(view_.members.world_size());
   left_out_ = kNoRank;
@@ -469,9 +476,11 @@ void ViewChange::install(const View& view) {
   is_outdated_ = is_outdated_ && !old.has(self_);
   for (auto it = joining_.begin(); it != joining_.end();)
     it = view_.has(it->first) ? joining_.erase(it) : std::next(it);
-  // Who has lost its own shards was slow itself when it suspected others.
+  // A member that has lost its own shards was slow itself, so its suspicions do not
+  // count.
   const bool was_slow = old.is_owner(self_) && !view_.is_owner(self_);
-  // Whoever is still in it has answered, and has what can be taken from it taken.
+  // Members in the new view have answered, and their shards were taken over as far as
+  // possible.
   for (int32_t r = 0; r < view_.members.world_size(); ++r) {
     const Rank rank(r);
     if (silent_.erase(rank) && view_.has(rank)) spare(rank);
@@ -492,7 +501,7 @@ void ViewChange::install(const View& view) {
   consider();
 }
 
-// Note [silent member that answers]
+// See Note [silent member that answers].
 void ViewChange::spare(Rank rank) {
   Spared& spared = spared_[static_cast<size_t>(rank.value)];
   const auto time = [&] {

@@ -10,7 +10,7 @@
 namespace aikido::membership {
 namespace {
 
-// Of a sentence.
+// Limit of a sentence, in bytes.
 constexpr size_t kMaxText = 1024;
 constexpr auto kMaxStep = static_cast<uint8_t>(ViewStep::kRefuse);
 
@@ -42,6 +42,7 @@ std::vector<HadShard> take_shards(WireReader& reader, int32_t size) {
     one.seq = Seq(reader.take<uint64_t>());
     one.shard = reader.take<int32_t>();
     one.mask = reader.take<uint64_t>();
+    // Parts have numbers after those of the shards.
     if (one.shard < 0 || one.shard >= size * (1 + Division::kMaxParts) ||
         one.seq.value > kMaxSeq)
       reader.ok = false;
@@ -93,6 +94,7 @@ Report take_report(WireReader& reader, int32_t size) {
     shard = reader.take<int32_t>();
     if (shard < 0 || shard >= size || seq.value > kMaxSeq) reader.ok = false;
   }
+  // All lists ascend; the lookups below rely on that.
   const auto& failed = report.failed;
   const auto& divided = report.divided;
   const bool is_sorted = std::adjacent_find(divided.begin(), divided.end(),
@@ -217,7 +219,8 @@ Result<ViewMessage> decode_view_message(std::span<const std::byte> bytes,
     case ViewStep::kView: {
       auto view = read_view(bytes, size);
       if (!view) return view.status();
-      // What is proposed follows; a view is the sender's own.
+      // A proposed view follows the sender's view; a kView message contains the
+      // sender's own view.
       const uint32_t ahead = message.step == ViewStep::kPropose ? 1 : 0;
       if (view->number != message.view + ahead) return bad;
       message.proposed = *std::move(view);
