@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Turns an error of the CUDA runtime into a Status that names the call, the device and
+// Conversion of a CUDA runtime error into a Status that names the call, the device and
 // the size. Any thread.
 
 #include <cuda_runtime_api.h>
@@ -13,10 +13,11 @@
 
 namespace aikido::cuda {
 
-// Ok for cudaSuccess. Else by what the caller can do: retry_later when memory ran out,
-// unsupported when there is no usable device or no code for it, internal for the rest.
-// `call` is the name of the function, `bytes` how much it was about (0: no size). The
-// runtime forgets the error, which the next launch would be blamed for.
+// Ok for cudaSuccess. Otherwise the code tells what the caller can do: kRetryLater if
+// memory ran out, kUnsupported if there is no usable device or no code for it,
+// kInternal for all else. `call` is the name of the function, `bytes` the size in
+// question (0: none). Clears the error in the runtime, because otherwise the next
+// launch would report it.
 inline Status check_cuda(cudaError_t error, const char* call, size_t bytes) {
   if (error == cudaSuccess) return Status::ok();
   static_cast<void>(cudaGetLastError());
@@ -35,7 +36,7 @@ inline Status check_cuda(cudaError_t error, const char* call, size_t bytes) {
 
 }  // namespace aikido::cuda
 
-// Runs a call of the CUDA runtime about `bytes` bytes and hands a failure to the
-// caller.
+// Runs a call of the CUDA runtime about `bytes` bytes, and returns from the function
+// with a failure.
 #define AIKIDO_TRY_CUDA(call, bytes) \
   AIKIDO_TRY(::aikido::cuda::check_cuda((call), #call, (bytes)))

@@ -17,8 +17,8 @@ namespace {
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryHandle::allocation));
 
-// Two functions that only the driver has. It is asked for at run time: the library is
-// loaded also where there is none.
+// Two functions of the driver only. They are looked up at run time, because this
+// library is also loaded on machines without a driver.
 struct Driver {
   CUresult (*range)(CUdeviceptr*, size_t*, CUdeviceptr) = nullptr;
   CUresult (*attribute)(void*, CUpointer_attribute, CUdeviceptr) = nullptr;
@@ -38,7 +38,7 @@ const Driver& driver() {
   return kDriver;
 }
 
-// Process ids are equal in different containers.
+// A process id is not enough: processes in different containers can have the same id.
 uint64_t own_number() {
   static const uint64_t kNumber = [] {
     std::random_device random;

@@ -20,8 +20,8 @@ struct Buffers {
   Byte* at[kMaxReduceSources];
 };
 
-// Elements: what lies in memory (Raw), what is computed with (Acc), and the scalar that
-// scales it.
+// Element types: the type in memory (Raw), the type of the computation (Acc), and the
+// scalar that scales it.
 template <class T>
 struct Plain {
   using Raw = T;
@@ -31,12 +31,13 @@ struct Plain {
   __device__ static Raw narrow(Acc acc) { return acc; }
 };
 
-// The mean of integers of T: the sum wraps, then it is divided, towards zero.
+// Mean of integers of T: the sum wraps around and is then divided, rounding towards
+// zero.
 template <class T>
 struct Mean {
   using Raw = std::make_unsigned_t<T>;
   using Acc = Raw;
-  using Factor = int64_t;  // what it is divided by
+  using Factor = int64_t;  // the divisor
   __device__ static Acc widen(Raw raw) { return raw; }
   __device__ static Raw narrow(Acc acc) { return acc; }
   __device__ static Acc divide(Acc acc, Factor divisor) {
@@ -92,7 +93,7 @@ struct Complex {
   __device__ static Raw narrow(Acc acc) { return acc; }
 };
 
-// Operations; integer elements of sum and product are unsigned.
+// Operations. Integer elements of sum and product are unsigned.
 struct Sum {
   template <class T>
   __device__ static T apply(T a, T b) {
@@ -145,7 +146,7 @@ enum class Access { kPacks, kElements, kBytes };
 // Everything a launch needs, passed by value.
 template <class E>
 struct Task {
-  Buffers sources;  // written where they are the targets
+  Buffers sources;  // also the targets if `out` is null
   size_t num_sources;
   Byte* out;  // null: the result goes to all sources
   size_t count;
@@ -175,7 +176,7 @@ __device__ void store(Byte* to, typename E::Raw raw, Access access) {
   for (size_t i = 0; i < sizeof bytes; ++i) to[i] = bytes[i];
 }
 
-// `put` writes to one of those that get the result.
+// `put` writes an element to each target.
 template <class E, class Put>
 __device__ void put_everywhere(const Task<E>& task, Put put) {
   if (task.out != nullptr) return put(task.out);
@@ -237,7 +238,7 @@ __global__ void reduce_kernel(const __grid_constant__ Task<E> task) {
 }
 
 struct Call {
-  void* out;  // null: all of the sources
+  void* out;  // null: all sources are targets
   const void* const* sources;
   size_t num_sources;
   size_t count;
@@ -254,8 +255,8 @@ Access find_access(const Task<E>& task) {
   return all % alignof(typename E::Raw) == 0 ? Access::kElements : Access::kBytes;
 }
 
-// `lanes` elements of E make one element of the dtype: the sum of complex numbers is
-// the sum of twice as many real ones.
+// `lanes` elements of E make one element of the dtype: a sum of complex numbers is a
+// sum of twice as many real numbers.
 template <class E, class Op>
 Status launch(const Call& call, size_t lanes = 1) {
   using Raw = typename E::Raw;
@@ -282,7 +283,7 @@ Status launch(const Call& call, size_t lanes = 1) {
                       "cudaMemcpyAsync", bytes);
   }
   constexpr size_t kThreads = 256;
-  constexpr size_t kMaxBlocks = 4096;  // beyond that threads take several elements
+  constexpr size_t kMaxBlocks = 4096;  // with more elements, each thread takes several
   const size_t items =
       task.access == Access::kPacks ? bytes / sizeof(uint4) + 1 : task.count;
   const size_t blocks = std::min((items + kThreads - 1) / kThreads, kMaxBlocks);

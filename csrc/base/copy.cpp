@@ -75,7 +75,7 @@ std::vector<CopyFn> copies_past_caches() {
   std::vector<CopyFn> copies{copy_past_caches<stream_lines>};
   if (!__builtin_cpu_supports("avx512f")) return copies;
   copies.push_back(copy_past_caches<stream_whole_lines>);
-  // Not AMD's, which read ahead by themselves: Note [who asks ahead] in
+  // Not AMD's, which read ahead by themselves: Note [prefetching by CPU] in
   // kernels/prefetch.h.
   if (!__builtin_cpu_is("amd")) copies.push_back(copy_past_caches<stream_asking_ahead>);
   return copies;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// By what calls with tensors on devices go, beside the host: what Python decides with
-// all ranks, and what it tries for that.
+//
+// Calls with tensors on devices beside the host: the finders that Python installs to
+// decide with all ranks, and the functions that they try for that.
 
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
@@ -38,7 +39,7 @@ py::bytes share(const at::Tensor& tensor) {
   return {reinterpret_cast<const char*>(handle.data()), handle.size()};
 }
 
-// Sums up, as calls do, what a few ranks have shared.
+// Adds up shared memory of a few ranks, in the way of real calls.
 void try_sum(const at::Tensor& own, const std::vector<py::bytes>& handles) {
   const auto memory = memory_of(own.device());
   std::vector<void*> buffers{own.mutable_data_ptr()};

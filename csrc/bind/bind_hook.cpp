@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What a communication hook in Python gives to DistributedDataParallel.
+//
+// Works and futures of Python communication hooks for DistributedDataParallel.
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -24,7 +25,7 @@ namespace {
 namespace py = pybind11;
 using Future = c10::ivalue::Future;
 
-// A tensor as an object of Python, the only value that torch takes from such a hook.
+// A tensor as a Python object, the only value that torch accepts from such a hook.
 class TensorObject final : public c10::ivalue::PyObjectHolder {
  public:
   // Requires: Python's lock.
@@ -45,7 +46,7 @@ class TensorObject final : public c10::ivalue::PyObjectHolder {
   const std::shared_ptr<py::object> object_;
 };
 
-// Only a work gives its future to Python with the class that torch takes from a hook.
+// Only a Work gives its future to Python with the class that torch accepts from a hook.
 class WorkOfFuture final : public ::c10d::Work {
  public:
   explicit WorkOfFuture(c10::intrusive_ptr<Future> future)
@@ -67,9 +68,9 @@ bool is_rescued(const py::object& rescue) {
 }
 
 // DistributedDataParallel sleeps until the future is marked. It does so in a callback
-// at the end of the backward, and queues this callback behind its last hook. So a
-// callback from a hook runs before it. If ours runs later, as in the first step with a
-// static graph, another thread marks the future.
+// at the end of the backward, which it queues after its last hook. A callback from a
+// hook usually runs before it, and helps. If the callback runs later, as in the first
+// step with a static graph, another thread marks the future.
 void help_before_the_end_of_backward(
     const c10::intrusive_ptr<adapter::AikidoWork>& work) {
   const bool is_in_backward = torch::autograd::get_current_graph_task_id() >= 0;
@@ -87,7 +88,7 @@ std::shared_ptr<py::object> shared(py::object object) {
           }};
 }
 
-// A callback in Python would make another error of that of the work.
+// A callback in Python would replace the error of the work by another one.
 c10::intrusive_ptr<::c10d::Work> hook_work(
     const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
     std::shared_ptr<py::object> rescue) {
@@ -96,7 +97,7 @@ c10::intrusive_ptr<::c10d::Work> hook_work(
       c10::make_intrusive<Future>(c10::PyObjectType::get(), from->devices());
   const c10::intrusive_ptr<c10::ivalue::PyObjectHolder> object =
       c10::make_intrusive<TensorObject>(value);
-  const py::gil_scoped_release unlocked;  // it may be over, and call back at once
+  const py::gil_scoped_release unlocked;  // the work may be over and call back at once
   from->addCallback([to, object, rescue = std::move(rescue)](Future& done) {
     if (done.hasError() && !is_rescued(*rescue)) {
       to->setError(as_python_error(done.exception_ptr()));

@@ -32,13 +32,13 @@ using ordering::LinkFit;
 using ordering::Op;
 using ordering::OpKind;
 
-// Python sees ops by their names.
+// In Python, ops are identified by their names.
 using Names = std::vector<std::string>;
 using NamedEdges = std::vector<std::pair<std::string, std::string>>;
 
 struct NamedSpan {
   std::string op;
-  std::optional<int> processor;  // none: the link
+  std::optional<int> processor;  // empty: the link
   double begin_s = 0, end_s = 0;
 };
 

@@ -23,7 +23,7 @@ using pipeline::Layer;
 using pipeline::PartitionOptions;
 using pipeline::Profile;
 
-// Python sees layers by their ids.
+// In Python, layers are identified by their ids.
 using NamedEdges = std::vector<std::pair<std::string, std::string>>;
 
 struct NamedStage {
@@ -91,7 +91,8 @@ namespace {
 }
 
 std::string repr_of(const py::handle& value) {
-  constexpr size_t kMost = 60;  // an int may have thousands of digits
+  // Longer texts are cut: an int may have thousands of digits.
+  constexpr size_t kMost = 60;
   std::string text;
   try {
     text = py::repr(value).cast<std::string>();

@@ -24,7 +24,7 @@ using adapter::AikidoWork;
 using collectives::Outcome;
 using collectives::OutcomeKind;
 
-// The engine and the finisher of this process, shared by its groups.
+// Engine and callback thread of this process, shared by its groups.
 struct Runtime {
   std::shared_ptr<engine::Engine> engine;
   std::shared_ptr<adapter::Finisher> finisher;
@@ -49,7 +49,7 @@ const char* name_of_kind(OutcomeKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-// Of a call without a policy nobody asked why it waited no longer.
+// Empty for a call without a policy, which waits for all ranks anyway.
 std::string reason_of(const Outcome& o) {
   return o.reason.empty() ? name_of_kind(o.kind) : o.reason;
 }
@@ -79,8 +79,8 @@ std::shared_ptr<Runtime> start_runtime(const std::string& host,
       engine::Engine::start(host, handshake_timeout, shared_memory_bytes, credit_bytes);
   adapter::raise_if_failed(started.status());
   const std::shared_ptr<Runtime> runtime(new Runtime, [](Runtime* last) {
-    // The threads that end here may be waiting for Python's lock. An interpreter that
-    // is going down will never give it to them again.
+    // The ending threads may wait for Python's lock. An interpreter that is shutting
+    // down never gives it to them.
     if (is_finalizing()) return;
     if (PyGILState_Check()) {
       const py::gil_scoped_release release;
@@ -168,7 +168,7 @@ py::dict counters(AikidoBackend& backend) {
   out["replayed_wait_all_us"] = c.replayed_wait_all_us.load();
   out["inner_operations"] = backend.inner()->num_calls();
   out["ipc_operations"] = backend.ipc()->num_calls();
-  // Of this process, over all its groups.
+  // Counters of this process, over all its groups.
   const transport::SendCounters& sent = communicator->engine().send_counters();
   out["chunks"] = sent.chunks.load();
   out["preemptions"] = sent.preemptions.load();
@@ -185,7 +185,7 @@ py::dict counters(AikidoBackend& backend) {
 using BackendClass =
     py::class_<AikidoBackend, c10::intrusive_ptr<AikidoBackend>, ::c10d::Backend>;
 
-// Calls with a policy and a priority.
+// Calls with a policy or a priority.
 void register_calls(BackendClass& backend) {
   backend
       .def("send_message", &AikidoBackend::send_with, py::arg("tensor"), py::arg("dst"),
@@ -255,7 +255,7 @@ straggler::Advice advice_of(const std::string& name) {
   throw py::value_error(concat("advice '", name, "'"));
 }
 
-// What ranks that give and copy states have to know of each other.
+// Functions for ranks that give and copy states.
 void register_states(BackendClass& backend) {
   backend
       .def(
@@ -285,7 +285,7 @@ void register_states(BackendClass& backend) {
           "The ranks that have left or are lost.");
 }
 
-// How a rank that has copied the state of another one goes on from there.
+// Functions for the return of a rank that has copied the state of another rank.
 void register_returns(BackendClass& backend) {
   backend
       .def(
@@ -353,7 +353,7 @@ void register_returns(BackendClass& backend) {
           "In skippable operations: member; or out and returning, refused, or ended.");
 }
 
-// What changes the members of a group, or makes groups of it.
+// Functions that change the members of a group, or make groups from it.
 void register_members(BackendClass& backend) {
   backend
       .def("handle", &AikidoBackend::handle,

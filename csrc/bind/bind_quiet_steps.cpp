@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Implements quiet_steps.h, and gives it to Python.
+//
+// Implementation of quiet_steps.h and its Python class.
 
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -20,12 +21,12 @@ namespace {
 
 namespace py = pybind11;
 
-// As time.monotonic().
+// The same clock as time.monotonic().
 double seconds_now() {
   return to_seconds(SystemClock().now().time_since_epoch());
 }
 
-// The learning rates that are plain numbers, by parameter group.
+// Learning rates that are plain numbers, by parameter group.
 std::vector<double> rates_of(const py::object& optimizer) {
   std::vector<double> rates;
   for (const py::handle group : optimizer.attr("param_groups")) {
@@ -35,14 +36,14 @@ std::vector<double> rates_of(const py::object& optimizer) {
   return rates;
 }
 
-// Python's object may not be touched without Python's lock, not even to copy it.
+// A Python object must not be touched without Python's lock, not even to copy it.
 py::object has_failed(const std::shared_ptr<py::object>& check) {
   return py::cpp_function([check] {
     try {
       (*check)();
       return false;
     } catch (py::error_already_set&) {
-      return true;  // raised once more at the end of the backward
+      return true;  // it is raised again at the end of the backward
     }
   });
 }
@@ -69,7 +70,7 @@ void QuietSteps::allow(Plan plan) {
   num_left_ = plan_.num_steps;
 }
 
-// A call of the loop on its group changes what the handle has to know of its calls.
+// If the loop makes calls on its group, the handle must learn about them.
 bool QuietSteps::may_begin() const {
   return num_left_ > 0 && !is_alarmed_ &&
          calls_->communicator()->num_calls() == num_calls_;
@@ -83,7 +84,7 @@ bool QuietSteps::goes_on(bool is_quiet) {
 QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
   if (bucket.getIndex() == 0) {
     is_in_step_ = goes_on(may_begin());
-    present_ = {};  // a call of the step before may have thrown
+    present_ = {};  // a call of the previous step may have thrown
     if (is_in_step_) last_step_ = plan_.first_step + plan_.num_steps - num_left_;
   }
   if (!is_in_step_) return {};
@@ -109,7 +110,7 @@ QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
 }
 
 // DistributedDataParallel waits for its futures in a callback that it queues after its
-// last hook. This callback must run after that one, so another callback queues it.
+// last hook. The callback here must run after it, so a first callback queues it.
 void QuietSteps::queue_end_of_backward() {
   if (torch::autograd::get_current_graph_task_id() < 0) return;
   torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
@@ -126,7 +127,7 @@ void QuietSteps::at_end_of_backward() const {
     if (is_alarmed_) (*check_)();
     if (is_looked_at()) (*look_)(last_step_.load());
   } catch (py::error_already_set& raised) {
-    // The form in which the engine of torch hands an error to the waiting thread.
+    // The form in which torch's engine passes an error to the waiting thread.
     raised.restore();
     python_error error;
     error.persist();

@@ -20,7 +20,7 @@ PolicyOptions make_wait_all(bool rebalance) {
   return options;
 }
 
-// The choices of one argument by their names, in the order of the enum.
+// Values of one argument by their names, in the order of the enum.
 template <class T>
 T chosen(const char* policy, const char* argument, const std::string& name,
          const std::vector<const char*>& names) {
@@ -36,7 +36,8 @@ T chosen(const char* policy, const char* argument, const std::string& name,
                                                  "\"; it takes ", known)});
 }
 
-// Refused here: what no Duration holds would be another number in the text.
+// Refused here: a number that does not fit into a Duration would appear as another
+// number in the text.
 Duration duration_of(const char* policy, const char* name, double ms) {
   if (std::abs(ms) <= 2 * to_ms(straggler::kLongestDeadline)) return from_ms(ms);
   adapter::raise({Code::kInvalidArgument,
@@ -74,8 +75,8 @@ PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceilin
   options.backup_mode = chosen<straggler::BackupMode>(
       policy, "mode", mode, {"shadow", "substitute", "n_plus_b", "replicate"});
   options.verify_shadows = verify_shadows;
-  // The size of the world is not known yet: the largest one rules nothing out, and with
-  // a replica for each primary there is only one.
+  // The size of the world is not known yet, so the largest size is assumed, which
+  // excludes nothing. With a replica for each primary there is only one size.
   const bool is_known = options.backup_mode == straggler::BackupMode::kReplicate &&
                         options.backups > 0 && options.backups <= kMost / 2;
   adapter::raise_if_failed(straggler::validate(

@@ -17,7 +17,8 @@ namespace {
 namespace py = pybind11;
 using trace::Recorder;
 
-// As they are in memory: Python reads them with one look at each (trace/_dump.py).
+// The spans as they are in memory. Python reads them without copying each
+// (trace/_dump.py).
 py::tuple take(Recorder& recorder) {
   Recorder::Taken taken;
   {
@@ -45,9 +46,9 @@ bool next_step(Recorder& recorder) {
   return recorder.is_armed();
 }
 
-// A backward as a part of a step. In C++ because code of Python takes several times as
-// long in the middle of a step as when it is called again and again: what it needs is
-// not in the caches. Hooks of outputs may run in any thread, without Python's lock.
+// Section for the backward of a step. In C++, because Python code in the middle of a
+// step takes several times as long as in a loop: its data is not in the caches. Hooks
+// of outputs may run in any thread, without Python's lock.
 class BackwardWatch {
  public:
   BackwardWatch(std::shared_ptr<Recorder> recorder, uint16_t name)
@@ -60,7 +61,7 @@ class BackwardWatch {
     output.register_hook([*this](const at::Tensor&) { on_gradient(); });
   }
 
-  // No backward is under way any more, also if one has thrown and does not end.
+  // No backward is in progress any more, even if one has thrown and does not end.
   void end_step() const { begun_->store(0); }
 
  private:
@@ -69,10 +70,10 @@ class BackwardWatch {
     if (!recorder_->is_armed() ||
         !begun_->compare_exchange_strong(before, trace::to_ns(recorder_->now())))
       return;
-    // When all gradients of this rank are there; reductions may go on.
+    // Called when all gradients of this rank are computed; reductions may still go on.
     torch::autograd::Engine::get_default_engine().queue_callback([self = *this] {
       const int64_t begun = self.begun_->exchange(0);
-      if (begun == 0) return;  // the step has ended before
+      if (begun == 0) return;  // the step has already ended
       section(*self.recorder_, self.name_, begun, trace::to_ns(self.recorder_->now()),
               self.recorder_->step());
     });
@@ -80,7 +81,7 @@ class BackwardWatch {
 
   std::shared_ptr<Recorder> recorder_;
   uint16_t name_;
-  // Nanoseconds; 0: none is under way. Of all copies.
+  // Nanoseconds; 0: no backward is in progress. Shared by all copies.
   std::shared_ptr<std::atomic<int64_t>> begun_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Failures of the engine as the classes of aikido_torch.errors, in one table.
+//
+// Table of the engine's failures and the classes of aikido_torch.errors.
 
 #include "bind/errors.h"
 

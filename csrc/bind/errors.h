@@ -8,9 +8,9 @@
 
 namespace aikido::bind {
 
-// A failure of the engine as an exception of Python, of its class in
-// aikido_torch.errors, in the form that torch raises from a backward unchanged. Any
-// other error as it is. Takes Python's lock.
+// Converts a failure of the engine to a Python exception of its class in
+// aikido_torch.errors, in the form that torch raises unchanged from a backward. Any
+// other error is returned as it is. Takes Python's lock.
 std::exception_ptr as_python_error(const std::exception_ptr& error);
 
 }  // namespace aikido::bind

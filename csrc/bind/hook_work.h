@@ -2,7 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What a communication hook gives to DistributedDataParallel. Under Python's lock.
+// Works that a communication hook gives to DistributedDataParallel. Under Python's
+// lock.
 
 #include <pybind11/pybind11.h>
 

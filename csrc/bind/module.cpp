@@ -10,7 +10,7 @@ namespace {
 
 namespace py = pybind11;
 
-// Facts fixed when this module was compiled, and what of it this CPU runs.
+// Facts that are fixed at compile time, and the instruction sets of this CPU.
 py::dict build_info() {
   py::dict info;
   info["version"] = AIKIDO_VERSION;

@@ -43,10 +43,10 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
     std::vector<std::pair<c10::intrusive_ptr<adapter::AikidoWork>, int64_t>>
         sums;  // with the number of elements of each
   };
-  // What was done since the last time.
+  // Steps that were done here since the last take().
   struct Taken {
     std::vector<Step> steps;
-    bool has_begun = false;  // the loop has passed its top since the last of them
+    bool has_begun = false;  // the loop has passed its top since the last step
   };
   struct Plan {
     int64_t first_step = 0;
@@ -65,7 +65,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   // differ from those at the last top of the loop.
   void look(int64_t each, pybind11::object call, pybind11::object rates);
 
-  // The next steps are quiet, until one of the two below says that one is not.
+  // The next steps are quiet, until start() or pass_top() says otherwise.
   void allow(Plan plan);
   // The hook of a bucket. Null: the step is not quiet.
   Work start(const ::c10d::GradBucket& bucket);
@@ -94,7 +94,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
 
   const Backend buckets_, calls_;
   const std::shared_ptr<pybind11::object> check_;
-  // Whether check() raises.
+  // Returns true if check() raises.
   const std::shared_ptr<pybind11::object> has_failed_;
   std::shared_ptr<pybind11::object> look_;       // null: there is no audit
   std::shared_ptr<pybind11::object> optimizer_;  // null: its rates are not watched

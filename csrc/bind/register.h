@@ -2,7 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One call per part: what module.cpp registers, in order. Under Python's lock.
+// Registration functions, one for each part of the module, in the order in which
+// module.cpp calls them. Under Python's lock.
 
 #include <pybind11/pybind11.h>
 

@@ -3,8 +3,8 @@
 #pragma once
 //
 // Plain structs as Python values: they compare, hash, pickle and deep-copy by their
-// fields. A struct takes part by a specialisation of Fields that lists its members in
-// order. Under Python's lock.
+// fields. For each struct, a specialisation of Fields lists its members in order. Under
+// Python's lock.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -33,7 +33,7 @@ struct IsVector : std::false_type {};
 template <class T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
-// Tuples of tuples down to numbers, texts and None, which Python can hash.
+// Converts a value to nested tuples of numbers, texts and None, which Python can hash.
 template <class T>
 pybind11::object pack(const T& value) {
   if constexpr (HasFields<T>) {
@@ -51,7 +51,8 @@ pybind11::object pack(const T& value) {
   }
 }
 
-// What pack() made. Throws pybind11::cast_error or value_error for anything else.
+// Converts the result of pack() back. Throws pybind11::cast_error or value_error for
+// anything else.
 template <class T>
 T unpack(pybind11::handle packed) {
   if constexpr (HasFields<T>) {
@@ -83,15 +84,15 @@ T unpack(pybind11::handle packed) {
 
 }  // namespace values
 
-// object.__reduce_ex__ for protocols 0 and 1 would make an object of pybind11's base
-// class, and that ends the process. Its result for protocol 2 works for all.
+// object.__reduce_ex__ for protocols 0 and 1 would create an object of pybind11's base
+// class, which ends the process. Its result for protocol 2 works for all protocols.
 inline pybind11::object reduce(const pybind11::object& self, int protocol) {
   const auto of_object = pybind11::module_::import("builtins").attr("object");
   return of_object.attr("__reduce_ex__")(self, protocol < 2 ? 2 : protocol);
 }
 
-// Gives the class __eq__, __hash__, pickling and copying. `check(value)` throws if an
-// unpickled value makes no sense.
+// Adds __eq__, __hash__, pickling and copying to the class. `check(value)` throws if an
+// unpickled value is invalid.
 template <class T, class Check>
 void make_value(pybind11::class_<T>& type, Check check) {
   namespace py = pybind11;

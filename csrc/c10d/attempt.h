@@ -2,20 +2,21 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What becomes of the numbers of a call that is refused, or of calls that are no part
-// of one. On the thread of the call.
+// Scope guard for one try to make a call, and a guard for calls that are not part of
+// it. Used on the calling thread. They account for the sequence numbers of refused
+// calls.
 
 #include "c10d/process_group.h"
 
 namespace aikido::adapter {
 
-// One try to make a call, from its checks to the moment when its data is on its way.
-// Left by an exception, be it for an argument or for want of memory, it ends the
-// batch of this thread, and the call has taken its numbers: the others hear why
-// instead of waiting, and the numbers go on alike.
+// One try to make a call, from its checks until its data is on its way. If an exception
+// leaves the scope, for a bad argument or for lack of memory, the batch of this thread
+// ends. The call still takes its sequence numbers. So the other ranks get the reason
+// instead of waiting, and the numbers stay equal on all ranks.
 class AikidoBackend::Attempt : public CallSite {
  public:
-  // It stands for `num_calls` collectives, none for a message.
+  // `num_calls`: number of collectives in the call; 0 for a message.
   Attempt(AikidoBackend& backend, const char* name, size_t num_calls);
   ~Attempt();
   Attempt(const Attempt&) = delete;
@@ -24,7 +25,7 @@ class AikidoBackend::Attempt : public CallSite {
  private:
   AikidoBackend& backend_;
   const size_t num_calls_;
-  const bool is_message_alone_;  // which has no number, and is in no batch
+  const bool is_message_alone_;  // a message outside of a batch, which takes no number
   const uint64_t numbers_before_;
   const int exceptions_before_;
 };
@@ -37,8 +38,9 @@ inline AikidoBackend::Attempt AikidoBackend::message(const char* call) {
   return {*this, call, 0};
 }
 
-// Collectives made meanwhile are beside the call that is being tried, as what ranks
-// find out before their first one; unless one of them fails, and the call with it.
+// Guard for collectives that are made during another call but do not belong to it, such
+// as agreements of the ranks before their first call. If one of these fails, the call
+// fails too.
 class CallsBeside {
  public:
   CallsBeside();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The calls of AikidoBackend that only wait for each other.
+//
+// Calls of AikidoBackend that only wait for all ranks.
 
 #include <algorithm>
 #include <string>
@@ -23,8 +24,8 @@ AikidoBackend::WorkPtr AikidoBackend::barrier(const ::c10d::BarrierOptions& opts
                 opts.timeout);
 }
 
-// Rank 0 hears of all and tells all; the texts begin as those of Gloo, which programs
-// look for.
+// Rank 0 collects the calls of all and answers all. The texts begin like those of Gloo,
+// which programs look for.
 void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
                                      bool wait_all) {
   const Milliseconds limit =
@@ -60,7 +61,8 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
     }
     const std::vector<Rank> missing = work->missing();
     const bool is_known = std::count(missing.begin(), missing.end(), why.culprit()) > 0;
-    // One that was here and is lost: who is still on its way has not failed.
+    // A rank that has called and was then lost. A rank that has not called yet has not
+    // failed.
     const bool is_another = why.culprit() != kNoRank && !is_known;
     if (missing.empty() || is_another) throw;
     const Rank first = is_known ? why.culprit() : missing.front();

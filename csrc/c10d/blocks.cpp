@@ -10,13 +10,13 @@
 namespace aikido::adapter {
 namespace {
 
-// A view of no elements has no rows that bytes could be counted of.
+// A view without elements has no rows to count bytes in.
 size_t bytes_per_row(const at::Tensor& tensor) {
   const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   return rows == 0 ? 0 : tensor.nbytes() / static_cast<size_t>(rows);
 }
 
-// `data`: of `tensor`.
+// `data`: address of the data of `tensor`.
 template <class Block, class Byte>
 std::vector<Block> parts_of(Byte* data, const at::Tensor& tensor,
                             const std::vector<int64_t>& splits, int size) {

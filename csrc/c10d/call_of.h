@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// From tensors to what the core takes: the Call that all members compare, and bytes.
-// Pure; any thread.
+// Conversion of tensors to the input of the core: the Call that all members compare,
+// and bytes. Pure; any thread.
 
 #include "c10d/error.h"
 #include "c10d/tensor_check.h"
@@ -18,9 +18,9 @@ inline std::byte* mutable_bytes_of(const at::Tensor& t) {
   return static_cast<std::byte*>(t.mutable_data_ptr());
 }
 
-// A call that copies tensors like `t`. Members compare dtype and number of elements:
-// bytes that are only copied have no shape, and torch asks for none. A dtype that only
-// we do not know travels as bytes.
+// Call that copies tensors like `t`. Members compare dtype and number of elements. They
+// do not compare shapes, because torch does not require equal shapes for copies. A
+// dtype that the core does not know travels as bytes.
 inline collectives::Call call_of(collectives::CallKind kind, const at::Tensor& t) {
   collectives::Call call;
   call.kind = kind;
@@ -29,8 +29,8 @@ inline collectives::Call call_of(collectives::CallKind kind, const at::Tensor& t
   return call;
 }
 
-// A call that reduces tensors like `t`; throws when aikido cannot. Members compare
-// shapes too: elements of different places would be added up.
+// Call that reduces tensors like `t`. Throws if aikido cannot. Members compare shapes
+// too, because otherwise unrelated elements would be added up.
 inline collectives::Call call_of(collectives::CallKind kind, const CallSite& site,
                                  const at::Tensor& t, const ::c10d::ReduceOp& op) {
   collectives::Call call;
@@ -42,7 +42,7 @@ inline collectives::Call call_of(collectives::CallKind kind, const CallSite& sit
   return call;
 }
 
-// Throws where no group of `size` ranks can make it; the others are told first.
+// Throws if no group of `size` ranks can make the call. The others are told first.
 inline void check_call(const CallSite& site, const collectives::Call& call, int size) {
   const Status valid = collectives::validate(call, size);
   if (valid) return;

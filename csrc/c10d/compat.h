@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Every difference between the torch versions that we build for (2.11 to 2.15) is
-// answered here and nowhere else.
+// All differences between the supported torch versions (2.11 to 2.15). No other file
+// depends on the version.
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -27,7 +27,7 @@
 #define AIKIDO_TORCH_SINCE(minor) \
   (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))
 
-// Virtual functions that older versions do not have: there they are plain functions.
+// Virtual functions that older versions lack are plain functions there.
 #if AIKIDO_TORCH_SINCE(15)
 #define AIKIDO_OVERRIDE_SINCE_2_15 override
 #else
@@ -38,9 +38,9 @@ namespace aikido::adapter {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Whether `stream` records a graph. An older torch cannot tell; there the module says
-// it of CUDA's, if it was built with the toolkit, and else the device refuses what a
-// call does with a stream that does.
+// Returns true if `stream` records a graph. Older versions of torch cannot tell. There
+// the module asks CUDA, if it was built with the toolkit. Otherwise the device refuses
+// the operations on such a stream.
 template <class Guard = c10::impl::VirtualGuardImpl>
 bool is_capturing(const c10::Stream& stream) {
   const Guard guard(stream.device_type());
@@ -52,36 +52,36 @@ bool is_capturing(const c10::Stream& stream) {
   }
 }
 
-// A time-out that can be added to a time: the centuries that some give for "never" are
-// more nanoseconds than there are numbers.
+// Limits a time-out so that it can be added to a time. Some callers give centuries for
+// "never", which overflow as nanoseconds.
 inline Milliseconds bounded(Milliseconds timeout) {
   constexpr Milliseconds kTenYears = std::chrono::hours(24 * 3653);
   return std::clamp(timeout, -kTenYears, kTenYears);
 }
 
-// The time-out of one call: options say "unset" with a negative value.
+// Time-out of one call. A negative value in the options means "unset".
 inline Milliseconds timeout_or(Milliseconds of_call, Milliseconds of_group) {
   return of_call.count() > 0 ? bounded(of_call) : of_group;
 }
 
-// Who is to be in a group from now on.
+// Members of a group from now on.
 struct Reconfiguration {
   int64_t uuid = 0;
   std::vector<std::string> handles;
-  bool is_ordered = true;  // the first handle is rank 0; else any order will do
+  bool is_ordered = true;  // the first handle is rank 0; else any order is allowed
   std::optional<Milliseconds> timeout;
 };
 
-// A Backend whose members may change, and that tells others before it aborts. Torch has
-// calls for the first since 2.14; in an older one rank and size of a Backend are
-// constant, and only who asks this class or the derived one sees them change.
+// Backend with changing members and abort hooks. Torch has calls for changing members
+// since 2.14. In older versions the rank and size of a Backend are constant, and
+// changes are visible only through this class and its subclass.
 class ChangingBackend : public ::c10d::Backend {
  public:
   using AbortHook = std::function<void()>;
 
-  // What the other members need to find this one.
+  // Text with which the other members find this member.
   virtual std::string handle() const = 0;
-  // Returns when the group is connected to its new members.
+  // Blocks until the group is connected to its new members.
   virtual c10::intrusive_ptr<::c10d::Work> change_members(
       const Reconfiguration& wanted) = 0;
   virtual void add_abort_hook(int64_t id, AbortHook hook) = 0;
@@ -94,7 +94,7 @@ class ChangingBackend : public ::c10d::Backend {
   ::c10d::ReconfigureHandle get_reconfigure_handle() const final {
     return handle();
   }
-  // Hints are for other backends.
+  // Ignores the hints, which are for other backends.
   c10::intrusive_ptr<::c10d::Work> reconfigure(
       const ::c10d::ReconfigureOptions& options) final {
     return std::visit(

@@ -53,8 +53,8 @@ class CudaMemory final : public DeviceMemory {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const cudaError_t error = cudaStreamIsCapturing(
         static_cast<cudaStream_t>(stream.native_handle()), &status);
-    // While another stream captures in the global mode even asking the default one
-    // fails.
+    // While another stream records a graph in the global mode, even a query of the
+    // default stream fails.
     if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
     return status != cudaStreamCaptureStatusNone;
   }

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Memory of CUDA devices between processes, by cuda/ipc.h and cuda/reduce.h. Part of
-// builds with the CUDA toolkit only.
+// CUDA implementation of DeviceMemory, by cuda/ipc.h and cuda/reduce.h. Only in builds
+// with the CUDA toolkit.
 
 #include <memory>
 

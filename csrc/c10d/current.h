@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The communicator of a group whose members may change. A call that is made through it
-// keeps the one that it began with. Any thread.
+// Holder of the communicator of a group with changing members. A call keeps the
+// communicator that it began with. Any thread.
 
 #include <memory>
 #include <mutex>
@@ -21,7 +21,7 @@ class Current {
 
   explicit Current(std::string group_name) : group_name_(std::move(group_name)) {}
 
-  // Throws Error while there is none.
+  // Present communicator. Throws Error if there is none.
   Pointer operator->() const {
     if (Pointer pointer = get()) return pointer;
     raise({Code::kInvalidArgument,
@@ -29,14 +29,14 @@ class Current {
                   "\" has no members yet: it was made with enable_reconfigure=True; "
                   "call aikido_torch.reconfigure(uuid, handles) first")});
   }
-  // As that, before anything has been prepared for the call.
+  // Throws like operator->, before anything is prepared for a call.
   void check() const { operator->(); }
-  // Null while there is none.
+  // Null if there is none.
   Pointer get() const {
     const std::lock_guard lock(mutex_);
     return pointer_;
   }
-  // Returns the one before.
+  // Returns the previous communicator.
   Pointer exchange(Pointer next) {
     const std::lock_guard lock(mutex_);
     return std::exchange(pointer_, std::move(next));

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A call whose data is on its way to the host: what holds it in the group, and lets it
-// go when the copies are through. Nothing for other calls. On the caller's thread.
+// Hold of a call with data that is still being copied to the host. The call enters the
+// group when the copies are done. Unused by other calls. Caller's thread.
 
 #include <memory>
 #include <utility>
@@ -16,16 +16,15 @@ namespace aikido::adapter {
 
 class Departure {
  public:
-  // Takes what is on its way out of `staged`.
+  // Takes the pending copies out of `staged`.
   explicit Departure(Staged& staged);
 
-  // For the call; null where its data is there.
+  // For the call. Null if its data is complete.
   const std::shared_ptr<collectives::Hold>& hold() const { return hold_; }
   const std::shared_ptr<collectives::Parts>& parts() const { return parts_; }
 
-  // Requires: the call was made, through `communicator`. The memory that is copied from
-  // and to lives until then. Fails it with a copy that fails, or is not through at
-  // `deadline`.
+  // Requires: the call was made through `communicator`, and the copied memory lives
+  // until the end. Fails the call if a copy fails or is not done at `deadline`.
   void follow(Transfers& transfers,
               const std::shared_ptr<engine::Communicator>& communicator,
               TimePoint deadline);

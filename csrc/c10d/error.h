@@ -2,8 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A failed Status on its way to Python: caught there as one of the classes of
-// aikido_torch.errors (bind/errors.cpp), elsewhere as torch's own DistBackendError.
+// Exception with a failed Status on its way to Python. There it becomes one of the
+// classes of aikido_torch.errors (bind/errors.cpp). Elsewhere it is torch's
+// DistBackendError.
 
 #include <c10/util/Exception.h>
 
@@ -16,8 +17,8 @@ namespace aikido::adapter {
 
 class Error final : public c10::DistBackendError {
  public:
-  // `operation`: as a PyTorch user calls it, empty for none. `seq`: its number in the
-  // group, 0 for none.
+  // `operation`: name as a PyTorch user calls it; empty: none. `seq`: its number in the
+  // group; 0: none.
   explicit Error(Status status, std::string operation = {}, uint64_t seq = 0)
       : c10::DistBackendError(c10::SourceLocation{"aikido", "", 0}, status.message()),
         status_(std::move(status)),

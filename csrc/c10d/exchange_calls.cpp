@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The calls of AikidoBackend that move blocks between ranks and fold nothing.
+//
+// Calls of AikidoBackend that move blocks between ranks without folding them.
 
 #include <utility>
 
@@ -32,7 +33,7 @@ Call call_with_root(CallKind kind, const at::Tensor& tensor, int64_t root) {
   return call;
 }
 
-// Members compare the dtype alone: sizes may differ between any two of them.
+// Members compare the dtype only, because the sizes may differ between any two members.
 Call alltoall_of(const at::Tensor& tensor) {
   Call call;
   call.kind = CallKind::kAlltoall;
@@ -40,7 +41,7 @@ Call alltoall_of(const at::Tensor& tensor) {
   return call;
 }
 
-// Those of rank `own`, which are copied without a message.
+// Removes the blocks of rank `own`, which are copied without a message.
 void drop_own(LocalCall& local, int own) {
   std::erase_if(local.out_blocks, [&](const OutBlock& b) { return b.to == Rank(own); });
   std::erase_if(local.in_blocks, [&](const InBlock& b) { return b.from == Rank(own); });
@@ -86,7 +87,7 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
                 opts.timeout);
 }
 
-// Everybody's `given` into `blocks`, one per rank.
+// Gathers the `given` of each rank into `blocks`, one per rank.
 AikidoBackend::WorkPtr AikidoBackend::gather_all(Call call, const Title& title,
                                                  const at::Tensor& given,
                                                  InBlocks blocks,
@@ -210,7 +211,8 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
                    });
 }
 
-// Everybody's `input` into the root's `blocks`, one per rank; none elsewhere.
+// Gathers the `input` of each rank into the root's `blocks`, one per rank. Other ranks
+// have no blocks.
 AikidoBackend::WorkPtr AikidoBackend::gather_to_root(Call call, const char* title,
                                                      const at::Tensor& input,
                                                      InBlocks blocks,
@@ -369,7 +371,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
                 {output}, std::move(memory), opts.timeout);
 }
 
-// One of `outs` to each rank, and one of `ins` from each.
+// Sends one of `outs` to each rank, and receives one of `ins` from each.
 AikidoBackend::WorkPtr AikidoBackend::exchange_all(Call call, const Title& title,
                                                    const Tensors& given, OutBlocks outs,
                                                    InBlocks ins,

@@ -16,7 +16,7 @@
 namespace aikido::adapter {
 namespace {
 
-// Longer than most callbacks, and short for one that waits for a network.
+// Longer than most callbacks, and short compared with a wait for a network.
 constexpr auto kStuckAfter = std::chrono::milliseconds(2);
 
 }  // namespace
@@ -72,7 +72,7 @@ class Finisher::Crew : public std::enable_shared_from_this<Finisher::Crew> {
         auto work = std::move(work_.front());
         work_.pop_front();
         ++num_taken_;
-        // Somebody has to see when this one is stuck.
+        // Another thread must be able to notice if this one is stuck.
         if (num_waiting_ == 0 && !stop_) add_thread();
         lock.unlock();
         work();
@@ -83,13 +83,13 @@ class Finisher::Crew : public std::enable_shared_from_this<Finisher::Crew> {
     }
   }
 
-  // Returns when there is work to take, false when there will be none.
+  // Returns true when there is work to take, and false when there will be none.
   bool wait_for_turn(std::unique_lock<std::mutex>& lock) {
     while (true) {
       wake_.wait(lock, [this] { return stop_ || !work_.empty(); });
       if (work_.empty()) return false;
       if (num_running_ == 0) return true;
-      // Somebody is at it. One item in a while is progress.
+      // Another thread is working. One finished item per period counts as progress.
       const uint64_t seen = num_taken_;
       wake_.wait_for(lock, kStuckAfter,
                      [this] { return work_.empty() || num_running_ == 0; });
@@ -101,9 +101,9 @@ class Finisher::Crew : public std::enable_shared_from_this<Finisher::Crew> {
   std::condition_variable wake_;
   // Guarded by mutex_.
   std::deque<std::function<void()>> work_;
-  uint64_t num_taken_ = 0;   // of all work
-  int32_t num_running_ = 0;  // threads that are in their work
-  int32_t num_waiting_ = 0;  // threads that wait for their turn
+  uint64_t num_taken_ = 0;   // number of items taken so far
+  int32_t num_running_ = 0;  // threads in their work
+  int32_t num_waiting_ = 0;  // threads that wait for work
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
@@ -118,8 +118,8 @@ Finisher::~Finisher() {
 
 void Finisher::stop() {
   if (own_process_.is_here()) return crew_->stop();
-  // A forked child has no such threads, and the lock may be held for ever: it leaves
-  // all this as it is, for good.
+  // A forked child has no such threads, and the lock may be held forever. So the child
+  // leaves all of this as it is.
   [[maybe_unused]] static const auto* leaked = new std::shared_ptr<Crew>(crew_);
 }
 

@@ -2,13 +2,13 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A thread for what must not run on the progress thread: callbacks of futures (they may
-// take Python's lock), copies back to devices, and the last release of tensors. One per
-// process. All methods from any thread.
+// Thread for work that must not run on the progress thread: callbacks of futures, which
+// may take Python's lock, copies back to devices, and the last release of tensors. One
+// per process. All methods from any thread.
 //
-// A callback may wait for another future (torch's PowerSGD hook does), which somebody
-// has to mark: when the thread is stuck in its work while more waits, another one steps
-// in. So works may overtake each other.
+// A callback may wait for another future, as torch's PowerSGD hook does. That future is
+// marked by this thread too. So if the thread is stuck in its work while more waits,
+// another thread starts. As a result, works may overtake each other.
 
 #include <functional>
 #include <memory>
@@ -24,17 +24,19 @@ class Finisher {
   Finisher(const Finisher&) = delete;
   Finisher& operator=(const Finisher&) = delete;
 
-  // Finishes what it was given and ends the threads. For the end of the process, before
-  // Python takes its lock away for good; must not be called with that lock held.
+  // Does the remaining work and ends the threads. Called at the end of the process,
+  // before Python's lock becomes unavailable for good. Must not be called with that
+  // lock held.
   void stop();
 
-  // Runs `work` soon. After stop() never: the process is ending, and what the
-  // work holds on to ends with it.
+  // Runs `work` soon. After stop() it never runs, because the process is ending;
+  // objects held by `work` end with the process.
   void run(std::function<void()> work);
 
  private:
   class Crew;
-  // The threads hold it too: their own work may hold the last reference to the rest.
+  // The threads hold it too, because their own work may hold the last reference to this
+  // object.
   std::shared_ptr<Crew> crew_;
   OwnProcess own_process_;
 };

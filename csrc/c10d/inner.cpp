@@ -11,11 +11,11 @@ namespace {
 
 using collectives::CallKind;
 
-// What the inner backend has longer than the call here: who is missing is named by
-// this, and NCCL's own watchdog ends the process.
+// Extra time of the inner backend's time-out. The call here ends first and names the
+// missing ranks; NCCL's own watchdog would end the process.
 constexpr Milliseconds kGrace{30'000};
 
-// Never destroyed: the end of what Python has given takes Python's lock.
+// Never destroyed, because the destruction of a Python object takes Python's lock.
 Inner::Finder& finder() {
   static auto* finder = new Inner::Finder;
   return *finder;
@@ -72,7 +72,7 @@ void Inner::run(const CopySite& site, const std::function<void()>& part) {
   }
 }
 
-// True for the first time, where there is something to end.
+// True the first time, if there is a backend to end.
 bool Inner::give_up(const Status& why) {
   const std::lock_guard lock(mutex_);
   if (!backend_ || !failure_) return false;
@@ -102,7 +102,7 @@ void Inner::shutdown() {
   if (backend) backend->shutdown();
 }
 
-// The dtypes and ops of NCCL; but for bool, of which its sums are others than ours.
+// The dtypes and ops of NCCL, except bool, because NCCL defines its sums differently.
 bool inner_takes(const collectives::Call& call, at::ScalarType dtype) {
   switch (call.kind) {
     case CallKind::kBarrier:

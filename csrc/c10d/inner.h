@@ -2,19 +2,19 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The backend inside a group by which strict collectives of tensors on devices go:
-// NCCL, where each rank has a GPU of its own. Where there is none, tensors are staged
-// (staging.h), as those of all other calls are. Python decides with all ranks and makes
-// it (aikido_torch/_inner.py), so nothing here links with NCCL.
+// Inner backend of a group for strict collectives of tensors on devices: NCCL, if each
+// rank has a GPU of its own. Without it, tensors are staged (staging.h), as those of
+// all other calls. Python decides with all ranks and makes the inner backend
+// (aikido_torch/_inner.py). So this code does not link with NCCL.
 //
 // Note [a call by the inner backend]
-// It is queued there at once, behind the caller's stream, and tells the other members
-// beside that, as a call of this group without data (collectives/call.h): so it has its
-// number and its span, its time-out names who is missing, and members in different
-// calls, or of which one is staged, are told so. When all have called, the stream for
-// copies up waits for its result, as if that had been copied. Where they have not, what
-// is queued there would never end: the inner backend is given up, and calls that would
-// go by it are refused from then on.
+// The call is queued in the inner backend at once, behind the caller's stream. In
+// parallel it is announced to the other members, as a call of this group without data
+// (collectives/call.h). So it has a number and a span, its time-out names the missing
+// ranks, and different or staged calls are reported. When all have called, the stream
+// for copies up waits for the result, as if it had been copied. If some rank does not
+// call, the queued work would never end. Then the inner backend is given up, and later
+// calls that would use it are refused.
 
 #include <atomic>
 #include <functional>
@@ -36,41 +36,42 @@ class Inner {
  public:
   using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
   using StorePtr = c10::intrusive_ptr<::c10d::Store>;
-  // What a call of `outer` with tensors on `device` of this rank goes by; null: it is
-  // staged. All ranks ask at one place between their calls, and get the same answer
-  // within `limit`, or an error. `setting`: "auto" or "on". `store`: which they share,
-  // null for none.
+  // Returns the backend for calls of `outer` with tensors on `device` of this rank.
+  // Null: they are staged. All ranks call it at the same point between their calls.
+  // Within `limit` they get the same answer, or an error. `setting`: "auto" or "on".
+  // `store`: shared by the ranks; null: none.
   using Finder = std::function<BackendPtr(
       const BackendPtr& outer, const std::string& setting, c10::Device device,
       const StorePtr& store, Milliseconds limit)>;
-  // Of the process, before its first group.
+  // Sets the finder of the process. Call it before the first group is made.
   static void set_finder(Finder finder);
 
   // `setting`: devices.nccl.
   Inner(std::string setting, std::shared_ptr<Finisher> finisher)
       : setting_(std::move(setting)), finisher_(std::move(finisher)) {}
 
-  // Nothing goes there, and nobody needs to be asked.
+  // Never used, and the finder is never called.
   bool is_off() const { return setting_ == "off"; }
 
-  // The answer of the finder, which is asked until it has given one. `timeout`: of
-  // calls here, which end before theirs. Not from the progress thread.
+  // Answer of the finder, which is called until it has answered once. `timeout`: of
+  // calls of this group; it ends before that of the inner backend. Not from the
+  // progress thread.
   BackendPtr find(const BackendPtr& outer, c10::Device device, const StorePtr& store,
                   Milliseconds limit, Milliseconds timeout);
   // Requires: found.
   c10::Device device() const;
   void set_timeout(Milliseconds timeout);
-  // Why it was given up.
+  // Reason why the backend was given up.
   Status failure() const;
-  // Runs a part of a call; what it throws, gives up the backend.
+  // Runs a part of a call. If it throws, the backend is given up.
   void run(const CopySite& site, const std::function<void()>& part);
 
-  // Gives it up: what is under way there ends. `self` goes with that: the last of it
-  // may take long. Does not block.
+  // Gives the backend up, which ends its calls in progress. `self` is released with
+  // that, which may take long when it is the last reference. Does not block.
   static void fail(std::shared_ptr<Inner> self, const Status& why);
-  // The same, and waits for that.
+  // As fail(), but waits for the end.
   void abort(const Status& why);
-  // When what is under way has ended.
+  // Call it when the calls in progress have ended.
   void shutdown();
 
   void on_called() { ++num_calls_; }
@@ -91,26 +92,27 @@ class Inner {
   Status failure_;
 };
 
-// Whether calls like this go there, by what members compare alone.
+// True if the inner backend supports such a call. Depends only on values that members
+// compare, so all ranks decide alike.
 bool inner_takes(const collectives::Call& call, at::ScalarType dtype);
 
-// Contiguous tensors on the device, of the values that they show, which stand for those
-// of one call; plain ones stand for themselves.
+// Contiguous stand-ins on the device for the tensors of one call, with the values that
+// the tensors show. A plain tensor stands for itself.
 class InnerTensors {
  public:
   at::Tensor in(const at::Tensor& tensor);
-  // The same beside `outputs` of its own, as apart().
+  // As in(), but separate from the call's own `outputs`; see apart().
   at::Tensor in(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs,
                 size_t own);
   at::Tensor out(const at::Tensor& tensor);
   at::Tensor in_out(const at::Tensor& tensor);
-  // As that, but not the tensor itself: it is in the place of what in_out() gave last.
+  // As in(), but always a copy, which replaces the last result of in_out().
   at::Tensor copy_of(const at::Tensor& tensor);
-  // All that the inner backend reads and writes.
+  // All tensors that the inner backend reads or writes.
   const std::vector<at::Tensor>& all() const { return all_; }
-  // On the current stream, which stays with the memory.
+  // Copies results back, on the current stream, which then keeps the memory.
   void write_back() const;
-  // Some of them are not what was given.
+  // True if a stand-in is not the given tensor itself.
   bool has_copies() const { return !copies_.empty(); }
 
  private:
@@ -118,7 +120,7 @@ class InnerTensors {
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // from, to
 };
 
-// What becomes a call by it.
+// Description of a call by the inner backend.
 struct InnerCall {
   collectives::Call call;
   ::c10d::OpType type;
@@ -127,7 +129,8 @@ struct InnerCall {
   std::vector<at::Tensor> results;
   Milliseconds timeout;
 };
-// Makes the call there, with tensors that it takes from there, and returns its work.
+// Makes the call in the inner backend, with stand-ins from its argument, and returns
+// the work.
 using InnerLaunch = std::function<c10::intrusive_ptr<::c10d::Work>(InnerTensors&)>;
 
 }  // namespace aikido::adapter

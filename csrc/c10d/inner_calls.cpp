@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// How AikidoBackend makes a call by the inner backend: Note [a call by the inner
-// backend] in inner.h. What is called there stands where it is staged otherwise.
+//
+// Calls of AikidoBackend by the inner backend: see Note [a call by the inner backend]
+// in inner.h. If the inner backend is not used, the calls are staged.
 
 #include <algorithm>
 #include <cstring>
@@ -75,7 +76,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_inner(InnerCall what,
     local.in_blocks.push_back({Rank(r), nullptr, 0});
   }
   const auto inner = this->inner();
-  // Weak: its end may take long, and this goes on the progress thread.
+  // Weak, because the last release may take long, and this runs on the progress thread.
   local.on_done = [weak = std::weak_ptr(inner)](const Status& status,
                                                 const collectives::Outcome&) {
     if (!status) Inner::fail(weak.lock(), status);

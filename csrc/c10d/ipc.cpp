@@ -17,13 +17,13 @@
 namespace aikido::adapter {
 namespace {
 
-// Never destroyed: the end of what Python has given takes Python's lock.
+// Never destroyed, because the destruction of a Python object takes Python's lock.
 Ipc::Finder& ipc_finder() {
   static auto* finder = new Ipc::Finder;
   return *finder;
 }
 
-// Never destroyed: what is mapped then ends with the process.
+// Never destroyed: its mappings end with the process.
 struct Offered {
   std::mutex mutex;
   std::map<c10::DeviceType, std::shared_ptr<DeviceMemory>> by_type;
@@ -33,14 +33,14 @@ Offered& offered() {
   return *offered;
 }
 
-// Works with their tensors, to which a leader may still write.
+// Works whose tensors a leader may still write to.
 class Kept {
  public:
   void add(c10::intrusive_ptr<AikidoWork> work, TimePoint until) {
     const std::lock_guard lock(mutex_);
     works_.emplace_back(until, std::move(work));
   }
-  // Lets go of those whose time has come. Not on the progress thread.
+  // Releases the works whose time has passed. Not on the progress thread.
   void purge() {
     std::vector<Work> over;
     const std::lock_guard lock(mutex_);
@@ -61,7 +61,7 @@ Kept& kept() {
   return *kept;
 }
 
-// What a small kernel takes: less than to wake the thread that watches longer ones.
+// A small kernel takes less time than waking the thread that watches longer ones.
 bool passes_soon(const Mark& mark) {
   const SystemClock clock;
   const TimePoint end = clock.now() + std::chrono::microseconds(50);
@@ -71,7 +71,7 @@ bool passes_soon(const Mark& mark) {
   return false;
 }
 
-// Of what is being handled.
+// Status for the current exception.
 Status failure_at(const CopySite& site) {
   try {
     rethrow(site);
@@ -171,8 +171,8 @@ void IpcCall::add_blocks(collectives::LocalCall& local) {
   }
 }
 
-// A barrier that comes later closes what is owed from here on: what all have called
-// needs nothing more of any user.
+// From here on, a later barrier waits for the owed result: all have called, so it needs
+// no further action of a user.
 void IpcCall::on_called(const Status& status, Seq seq) {
   seq_ = seq;
   if (!status) return;
@@ -186,7 +186,7 @@ void IpcCall::go_on(const Status& status, CommunicatorPtr communicator) {
   lead(status);
 }
 
-// Below all that users give.
+// Below all tags of users.
 int32_t IpcCall::tag() const {
   constexpr uint64_t kNumTags = uint64_t{1} << 30;
   return std::numeric_limits<int32_t>::min() +
@@ -256,7 +256,7 @@ void IpcCall::conclude(const Status& status) {
     call.priority = what_.priority;
     call.deadline = SystemClock().now() + kGrace;
     call.keep_alive = self;
-    // Whoever does not hear of it says so itself.
+    // A rank that does not get the verdict reports that itself.
     call.on_done = [self, status](const Status&, Rank) {
       self->on_verdict_sent(status);
     };
@@ -264,14 +264,14 @@ void IpcCall::conclude(const Status& status) {
   }
 }
 
-// Who waits here may give the group up next, and the others have their verdicts then.
+// This rank may give the group up next, and the others have their verdicts by then.
 void IpcCall::on_verdict_sent(const Status& status) {
   if (--num_unsent_ == 0) finish(status);
 }
 
 // ---- of the others ----
 
-// Also where the call has failed, which its work says at once.
+// Also if the call has failed, which its work reports at once.
 void IpcCall::receive(const Status& status, const CommunicatorPtr& communicator) {
   const TimePoint soon = SystemClock().now() + kGrace;
   if (!status) end(Status::ok());
@@ -307,19 +307,19 @@ void IpcCall::end_receive(const Status& status) {
 
 // ---- all ----
 
-// The first time; later nobody waits for it.
+// Only the first time; later nobody waits for it.
 void IpcCall::end(const Status& status) {
   if (std::exchange(is_over_, true)) return;
   AikidoWork::complete_part(what_.work, status);
-  // Behind the copies that the end of the work has still to make.
+  // After the copies that the end of the work still makes.
   what_.token.reset();
   if (!is_owed_) return;
   --*what_.owed;
   what_.owed->notify_all();
 }
 
-// Nobody writes to the tensor any more, or it is kept elsewhere. The work may be the
-// last that holds this.
+// Nobody writes to the tensor any more, or it is kept elsewhere. The work may hold the
+// last reference to this object.
 void IpcCall::finish(const Status& status) {
   const auto self = shared_from_this();
   end(status);

@@ -2,24 +2,25 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Strict allreduces of tensors on one device that the processes of all ranks share: in
-// its memory, without a copy to the host. Python decides with all ranks whether a group
-// does so (aikido_torch/_ipc.py).
+// Strict allreduces of tensors on one device that the processes of all ranks share, in
+// the memory of that device, without a copy to the host. Python decides with all ranks
+// if a group does this (aikido_torch/_ipc.py).
 //
-// Note [an allreduce in shared memory of a device]
-// Rank 0 leads. Each rank says at the call, as a call of the group that has its number,
-// its span and its time-out, where its tensor lies, and is held until its stream has
-// come there. When all have, rank 0 queues one kernel that adds up all tensors where
-// they lie and writes the result to all; once that is through, it tells the others in
-// a message, its verdict. What fails there, fails everywhere with its sentence. So no
-// stream of one process ever waits for another process, and whatever dies is noticed as
-// in all other calls; a mapping outlives the process that has given the memory.
+// Note [allreduce in shared device memory]
+// Rank 0 leads. Each rank announces the place of its tensor, as a call of the group
+// with a number, a span and a time-out. The call is held until the rank's stream has
+// reached it. When all have called, rank 0 queues one kernel, which adds up all tensors
+// in place and writes the result to all of them. When the kernel is done, rank 0 sends
+// a message, its verdict, to the others. A failure is reported to all ranks with its
+// reason. So no stream of one process ever waits for another process, and a dying
+// process is noticed as in all other calls. A mapping outlives the process that shared
+// the memory.
 //
-// A rank whose call fails, as it has timed out or given the group up, does not know
-// whether rank 0 still writes to its tensor. It keeps that until the verdict comes,
-// which rank 0 sends whenever its call ends, or for kGrace. Rank 0 begins nothing after
-// the time-out of any rank. Where its kernel does not end, all keep their tensors for
-// good.
+// If a call fails on a rank, for example by its time-out, that rank does not know if
+// rank 0 still writes to its tensor. So it keeps the tensor until the verdict comes, or
+// for kGrace. Rank 0 sends a verdict at the end of each call. It begins nothing after
+// the time-out of any rank. If its kernel does not end, all ranks keep their tensors
+// for good.
 
 #include <atomic>
 #include <condition_variable>
@@ -41,34 +42,35 @@
 
 namespace aikido::adapter {
 
-// Of the present members of a group. All methods from any thread.
+// State for the present members of a group. All methods from any thread.
 class Ipc {
  public:
   using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
-  // Whether all ranks of `outer` share `device` of this rank, and can. All ranks ask at
-  // one place between their calls, and get the same answer within `limit`, or an error.
+  // Returns true if all ranks of `outer` share `device` of this rank and support this.
+  // All ranks call it at the same point between their calls. Within `limit` they get
+  // the same answer, or an error.
   using Finder = std::function<bool(const BackendPtr& outer, const std::string& setting,
                                     c10::Device device, Milliseconds limit)>;
-  // Of the process, before its first group.
+  // Sets the finder of the process. Call it before the first group is made.
   static void set_finder(Finder finder);
 
   // `setting`: devices.ipc.
   explicit Ipc(std::string setting) : setting_(std::move(setting)) {}
 
-  // Tensors are never shared, and nobody needs to be asked.
+  // Tensors are never shared, and the finder is never called.
   bool is_off() const { return setting_ == "off"; }
-  // The answer of the finder, which is asked until it has given one. Not from the
+  // Answer of the finder, which is called until it has answered once. Not from the
   // progress thread.
   bool find(const BackendPtr& outer, c10::Device device, Milliseconds limit);
   // Requires: found.
   c10::Device device() const;
-  // The stream for kernels, and the thread that sees them end: apart from those of
-  // tensors that are staged.
+  // Stream for kernels, and the thread that waits for them. Separate from those of
+  // staged tensors.
   const std::shared_ptr<Transfers>& transfers() const { return transfers_; }
 
-  // Another call, which is over here when the last copy of what is returned is gone.
+  // Token of a new call. The call is over here when the last copy of the token is gone.
   std::shared_ptr<void> begin();
-  // Blocks until all are over, `limit` at most.
+  // Blocks until all calls are over, for at most `limit`.
   void wait_for_calls(Duration limit);
   uint64_t num_calls() const { return open_->num_calls; }
 
@@ -81,21 +83,23 @@ class Ipc {
   };
   const std::string setting_;
   const std::shared_ptr<Transfers> transfers_ = std::make_shared<Transfers>();
-  const std::shared_ptr<Open> open_ = std::make_shared<Open>();  // calls outlive this
-  std::mutex finding_;  // held while the finder is asked
+  const std::shared_ptr<Open> open_ =
+      std::make_shared<Open>();  // shared, because calls outlive this object
+  std::mutex finding_;           // held while the finder is asked
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   bool is_found_ = false, is_shared_ = false;
   c10::Device device_ = c10::kCPU;
 };
 
-// One call at one rank, which its work owns, beside the tensor. The thread of the call
-// makes it; then the progress thread, the finisher's, and on rank 0 that of Transfers.
+// One call at one rank, owned by its work, with the tensor. Made on the calling thread.
+// Then used on the progress thread, the callback thread and, on rank 0, the thread of
+// Transfers.
 class IpcCall : public std::enable_shared_from_this<IpcCall> {
  public:
   static constexpr int kLeader = 0;
-  // From a failure to the moment when rank 0 has surely heard of it; and what the
-  // others wait longer than the time-out.
+  // Time from a failure until rank 0 has surely heard of it. The other ranks wait so
+  // much longer than the time-out.
   static constexpr Milliseconds kGrace{30'000};
 
   struct What {
@@ -103,43 +107,45 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
     int rank = 0, size = 0;
     TimePoint deadline{};
     Priority priority = 0;
-    // Has a part for the end of this, and owns it. Both hold each other until then.
+    // Work that owns this call, with a part for its end. Both hold each other until
+    // then.
     c10::intrusive_ptr<AikidoWork> work;
     std::shared_ptr<void> token;  // of Ipc::begin()
-    // Results that are still to be made, as of AikidoWork.
+    // Number of results that are still to be made; see AikidoWork.
     std::shared_ptr<std::atomic<int>> owed;
   };
   using CommunicatorPtr = std::shared_ptr<engine::Communicator>;
 
-  // Of `tensor`, which is contiguous and on a device; `handle`: its own, but of rank 0.
+  // `tensor` is contiguous and on a device. `handle`: of the own tensor; unused on rank
+  // 0.
   IpcCall(What what, const at::Tensor& tensor, const DeviceMemory::Handle& handle,
           std::shared_ptr<Transfers> transfers);
 
   bool leads() const { return what_.rank == kLeader; }
   void add_blocks(collectives::LocalCall& local);
-  // The call of the group, its `seq`-th, is over: all have called, or `status` says why
-  // not. Progress thread.
+  // The call of the group, with number `seq`, is over: all have called, or `status` is
+  // the reason of its failure. Progress thread.
   void on_called(const Status& status, Seq seq);
-  // Goes on after that, by `communicator`, null if the group is gone. Finisher's
-  // thread.
+  // Continues after on_called(), with `communicator`; null if the group is gone.
+  // Callback thread.
   void go_on(const Status& status, CommunicatorPtr communicator);
 
-  // Lets go of the tensors that failed calls have kept for long enough. Not on the
+  // Releases the tensors of failed calls that were kept long enough. Not on the
   // progress thread.
   static void purge();
 
  private:
-  // What a rank tells the leader.
+  // Message of a rank to the leader.
   struct Offer {
     DeviceMemory::Handle handle;
-    int64_t deadline = 0;  // of its call, on the clock of the host
+    int64_t deadline = 0;  // deadline of its call, on the clock of the host
   };
-  // What the leader tells the others.
+  // Message of the leader to the others.
   struct Verdict {
     int32_t culprit = kNoRank.value;
     Code code = Code::kOk;
-    bool is_running = false;  // it has failed, and its kernel may go on
-    char text[504] = {};      // cut where it is longer
+    bool is_running = false;  // the call has failed, but its kernel may still run
+    char text[504] = {};      // cut if it is longer
   };
   int32_t tag() const;
   Mark queue();
@@ -156,18 +162,19 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
   const std::shared_ptr<DeviceMemory> device_memory_;
   const CopySite site_;
   void* const data_;
-  std::vector<Offer> offers_;  // of all ranks on a leader; elsewhere the own one
+  std::vector<Offer>
+      offers_;  // on the leader those of all ranks, elsewhere only the own
   Verdict verdict_;
   Seq seq_{};
   bool is_owed_ = false;
   bool is_over_ = false;  // for the work
-  // Of a leader.
+  // On the leader only.
   CommunicatorPtr communicator_;
-  TimePoint first_deadline_{};  // of all ranks
-  int num_unsent_ = 0;          // verdicts
+  TimePoint first_deadline_{};  // earliest deadline of all ranks
+  int num_unsent_ = 0;          // verdicts not sent yet
 };
 
-// The site of all of them, for what fails.
+// Description of all its copies, for errors.
 CopySite ipc_site(int rank, const at::Tensor& tensor);
 
 }  // namespace aikido::adapter

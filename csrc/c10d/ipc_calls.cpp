@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// How AikidoBackend makes a call in memory of a device that all ranks share: Note [an
-// allreduce in shared memory of a device] in ipc.h.
+//
+// Calls of AikidoBackend in device memory that all ranks share: see Note [allreduce in
+// shared device memory] in ipc.h.
 
 #include <utility>
 
@@ -18,8 +19,8 @@ using collectives::LocalCall;
 
 namespace {
 
-// The handle of `given`, which stands for `tensor`: of a copy where that lies in memory
-// that cannot be shared, as of a pool of the user's own.
+// Handle of `given`, the stand-in of `tensor`. If its memory cannot be shared, such as
+// memory of a user's pool, the stand-in becomes a copy.
 DeviceMemory::Handle share(InnerTensors& stand_ins, const at::Tensor& tensor,
                            at::Tensor& given, const CopySite& site) {
   const auto memory = DeviceMemory::of(tensor.device().type());
@@ -77,7 +78,8 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
     work = batch();
     InnerTensors stand_ins;
     at::Tensor given = stand_ins.in_out(tensor);
-    given.mutable_data_ptr();  // its own memory, if it shares that until it is written
+    // Makes its own memory, if it shares memory until it is written.
+    given.mutable_data_ptr();
     DeviceMemory::Handle handle{};
     if (getRank() != IpcCall::kLeader)
       handle = share(stand_ins, tensor, given, ipc_site(getRank(), tensor));
@@ -91,8 +93,8 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
     memory.held = {given};
     memory.owner = made;
     memory.num_parts = 1;
-    // A stream with nothing to do is there already, and what is done by then needs no
-    // mark: each would be work of this process on the device, on which all take turns.
+    // An idle stream needs no mark. Each mark would be work of this process on the
+    // device, which processes use in turns.
     if (const c10::Stream stream = current_stream(device); !stream.query())
       memory.staged.downs.push_back(
           {{Mark::of(stream)}, ipc_site(getRank(), tensor), 0});

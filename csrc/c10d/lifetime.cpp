@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// How a group ends, by order or by force, and what is known of its failures.
+//
+// End of a group, orderly or forced, and the report of its failures.
 
 #include <algorithm>
 #include <exception>
@@ -13,7 +14,7 @@
 namespace aikido::adapter {
 namespace {
 
-// How long rank 0 may take from the end of its group to that of its store.
+// Time that rank 0 may take from the end of its group to the end of its store.
 constexpr Duration kStoreGrace = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -26,7 +27,7 @@ void AikidoBackend::abort() {
     if (is_shut_down_) return;
     hooks = abort_hooks_;
   }
-  // Before anything is lost: they may want to look at it. They may call back.
+  // Before anything is lost, because hooks may inspect the group. They may call back.
   for (const auto& [id, hook] : hooks) {
     try {
       hook();
@@ -56,14 +57,14 @@ void AikidoBackend::set_end_hook(std::function<void(Milliseconds)> hook) {
 }
 
 // Note [two threads end one group]
-// A handle of aikido_torch.ddp that is freed ends the group of its buckets in a thread
-// of its own, while the user's thread may end all groups and then the process. The
-// group stays for members that are late. So the second thread waits for the first one:
-// if it went on, the process could end while others still need results from it.
+// If a handle of aikido_torch.ddp is freed, a separate thread ends the group of its
+// buckets. Meanwhile the user's thread may end all groups and then the process. The
+// group stays for members that are late. So the second thread waits for the first.
+// Otherwise the process could end while others still need results from it.
 void AikidoBackend::shutdown() {
   if (engine_->is_forked()) return;
   const Milliseconds linger(settings_.values.shutdown_linger_ms);
-  // After that time it goes on without the lock, which is held by a hook that hangs.
+  // After that time it continues without the lock, which a hanging hook may hold.
   const std::unique_lock only(ending_, linger);
   std::function<void(Milliseconds)> hook;
   bool was_aborted = false;
@@ -103,11 +104,11 @@ void AikidoBackend::shutdown() {
 }
 
 // Note [the end of the store]
-// Rank 0 serves the store of most jobs, and ends it with the default group. Another
-// rank that makes the next group at the same port before that would connect to the
-// store that is about to go, and fail with it. So it leaves after rank 0, and then
-// waits until its connection to the store is closed. Not for long: the program of rank
-// 0 may keep the store.
+// Rank 0 serves the store of most jobs, and ends it with the default group. If another
+// rank made the next group at the same port before that, it would connect to the ending
+// store and fail with it. So it leaves after rank 0, and then waits until its
+// connection to the store is closed. It does not wait for long, because the program of
+// rank 0 may keep the store.
 void AikidoBackend::leave_after_rank_0(uint16_t port) {
   store_end_ = {port};
   if (const auto communicator = communicator_.get()) communicator->leave_after(Rank(0));
@@ -122,7 +123,7 @@ void AikidoBackend::shut_down_family() {
   for (const auto& child : children) {
     if (const auto alive = child.lock()) alive->shut_down_family();
   }
-  // The process ends: it makes no other group, and has not asked for an end in order.
+  // The process ends: it makes no further group and need not wait for the store.
   store_end_ = {};
   set_end_hook({});
   if (const auto communicator = communicator_.get()) communicator->leave_after(kNoRank);
@@ -134,7 +135,7 @@ void AikidoBackend::shut_down_family() {
   const auto communicator = communicator_.get();
   {
     const std::lock_guard lock(mutex_);
-    // What this rank did itself is no error.
+    // Actions of this rank itself are no error.
     if (!communicator || is_aborted_ || is_shut_down_ || engine_->is_forked()) {
       return ErrorType::SUCCESS;
     }
@@ -154,7 +155,8 @@ void AikidoBackend::shut_down_family() {
   }
 }
 
-// The end of a hook may take Python's lock: never under ours.
+// The destruction of a hook may take Python's lock, so it never happens under the own
+// lock.
 void AikidoBackend::add_abort_hook(int64_t id, AbortHook hook) {
   const std::lock_guard lock(mutex_);
   abort_hooks_[id].swap(hook);

@@ -46,12 +46,13 @@ void Listeners::on_ended(const Ended& ended) {
   if (ended.is_ok) {
     std::optional<float> ms;
     if (ended.is_timed) ms = static_cast<float>(to_ms(*ended.finished - ended.started));
-    // Not under our lock: a hook of torch takes the one under which it is removed.
+    // Not under the own lock, because a hook of torch takes the lock under which it is
+    // removed.
     const auto hooks = completion_hooks();
     for (const auto& [id, hook] : *hooks) hook(ended.key, ms);
   }
   if (!has_info_hook_) return end_one();
-  // It may be newer than the call.
+  // The hook may be newer than the call.
   const TimePoint finished = ended.finished ? *ended.finished : SystemClock().now();
   {
     const std::lock_guard lock(mutex_);
@@ -62,7 +63,7 @@ void Listeners::on_ended(const Ended& ended) {
 
 void Listeners::tell_all() {
   std::unique_lock lock(mutex_);
-  if (is_telling_) return;  // another thread goes on with it
+  if (is_telling_) return;  // another thread continues with it
   is_telling_ = true;
   while (!untold_.empty()) {
     const auto [ended, finished] = untold_.front();
@@ -79,7 +80,7 @@ void Listeners::tell(const Ended& ended, TimePoint finished) {
   const auto at = [](TimePoint t) {
     return std::chrono::steady_clock::time_point(t.time_since_epoch());
   };
-  // What a hook raises is no reason for the process to end.
+  // An exception of a hook must not end the process.
   try {
     info_hook_(std::make_shared<::c10d::WorkInfo>(
         ended.type, ended.seq, at(ended.started), at(finished),
@@ -92,7 +93,7 @@ void Listeners::tell(const Ended& ended, TimePoint finished) {
 
 void Listeners::end_one() {
   if (--num_pending_ > 0 || num_waiting_ == 0) return;
-  // Who waits has looked before, or does so behind the lock.
+  // A waiting thread has checked before, or checks after it gets the lock.
   const std::lock_guard lock(mutex_);
   idle_.notify_all();
 }

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Who wants to hear of the end of the calls of one group, and what has not ended yet.
-// Shared by the backend and its works. All methods from any thread.
+// Hooks for the end of the calls of one group, and the count of calls that have not
+// ended. Shared by the backend and its works. All methods from any thread.
 
 #include <atomic>
 #include <condition_variable>
@@ -27,7 +27,8 @@ struct Ended {
   uint64_t seq;
   uint64_t key;  // Work::getCompletionKey()
   TimePoint started;
-  std::optional<TimePoint> finished;  // if it is timed, or there was an info hook
+  std::optional<TimePoint>
+      finished;  // set if the call is timed or there was an info hook
   bool is_ok;
   bool is_timed;  // the group was timing when the call was made
 };
@@ -40,12 +41,12 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   explicit Listeners(std::shared_ptr<Finisher> finisher)
       : finisher_(std::move(finisher)) {}
 
-  // Hears of every call, also of those that failed, one after another, on a thread of
-  // the finisher: it may take Python's lock. One for good.
+  // Hook for every call, including failed ones, one after another, on the callback
+  // thread. It may take Python's lock. Can be set once.
   void set_info_hook(InfoHook hook);
-  // Hears of calls that ended well, on the progress thread: must be short and must not
-  // take Python's lock. It may be removed under locks that it takes itself, and may
-  // hear of one more call then, while that is being done.
+  // Hook for calls that ended well, on the progress thread. It must be short and must
+  // not take Python's lock. It may be removed under a lock that it takes itself. During
+  // the removal it may be called once more.
   void add(int64_t id, CompletionHook hook);
   void remove(int64_t id);
 
@@ -55,9 +56,9 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   bool has_info_hook() const { return has_info_hook_; }
 
   void on_started() { ++num_pending_; }
-  // Progress thread, or whoever ends the call.
+  // Progress thread, or any thread that ends the call.
   void on_ended(const Ended& ended);
-  // Waits until all calls have ended and the info hook has heard of them; false if that
+  // Waits until all calls have ended and the info hook was called for them. False: that
   // takes longer than `timeout`.
   bool wait_until_idle(Milliseconds timeout);
 
@@ -73,15 +74,15 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   std::atomic<bool> is_timing_ = false;
   std::atomic<bool> has_info_hook_ = false;
   std::atomic<uint64_t> num_pending_ = 0;
-  std::atomic<int> num_waiting_ = 0;  // until none is pending
+  std::atomic<int> num_waiting_ = 0;  // threads that wait until no call is pending
   std::mutex mutex_;
   std::condition_variable idle_;
-  InfoHook info_hook_;  // there once has_info_hook_ is set, and then for good
-  // Guarded by mutex_. What the info hook is still to hear of: the finisher has other
-  // threads for what comes while one is held up, as a hook may be.
+  InfoHook info_hook_;  // set once has_info_hook_ is true, and then constant
+  // Guarded by mutex_. Calls that the info hook must still get. If a hook blocks, the
+  // callback thread has other threads for later calls.
   std::deque<std::pair<Ended, TimePoint>> untold_;
   bool is_telling_ = false;
-  // Guarded by mutex_; what it points to never changes.
+  // Guarded by mutex_. The object behind it never changes.
   std::shared_ptr<const CompletionHooks> completion_hooks_ =
       std::make_shared<const CompletionHooks>();
 };

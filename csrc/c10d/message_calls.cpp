@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The calls of AikidoBackend between two ranks.
+//
+// Calls of AikidoBackend between two ranks.
 
 #include <utility>
 
@@ -17,8 +18,8 @@ using ::c10d::OpType;
 
 namespace {
 
-// `keep_alive` of the call holds the work until it is told, and beyond that if a part
-// of a message that has failed is still on its way out of the tensor.
+// `keep_alive` of the call holds the work until its completion. It holds it longer if a
+// part of a failed message is still being sent from the tensor.
 collectives::MessageCompletion completion(const c10::intrusive_ptr<AikidoWork>& work) {
   return [work = work.get()](const Status& status, Rank peer) {
     AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork>::reclaim_copy(work),

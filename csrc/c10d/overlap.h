@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Inputs that lie in the memory of outputs. What comes is written while what goes may
-// still be read, so such an input is copied first. Pure; any thread.
+// Inputs that overlap outputs. Outputs are written while inputs may still be read, so
+// such an input is copied first. Pure; any thread.
 
 #include <functional>
 #include <limits>
@@ -25,8 +25,8 @@ inline bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return overlap(bytes_of(a), a.nbytes(), bytes_of(b), b.nbytes());
 }
 
-// `input`, or a copy of it if it lies in `outputs`. It may be output `own` itself: what
-// a rank has for itself is read before it is written.
+// Returns `input`, or a copy if it overlaps `outputs`. It may be output `own` itself,
+// because the block of a rank for itself is read before it is written.
 inline at::Tensor apart(const at::Tensor& input, const std::vector<at::Tensor>& outputs,
                         size_t own) {
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -9,7 +9,7 @@
 namespace aikido::adapter {
 namespace {
 
-// The name that every torch from 2.11 on has.
+// The name in every torch from 2.11 on.
 using Factor = ::c10d::NCCLPreMulSumSupplement;
 
 const Factor* factor_of(const ::c10d::ReduceOp& op) {
@@ -42,8 +42,8 @@ void check_factor(const CallSite& site, const ::c10d::ReduceOp& op, DType dtype)
   }
 }
 
-// A tensor that holds the factor is converted first: as it is, it would decide about
-// the dtype and the device of the product.
+// A factor in a tensor is converted first. Otherwise it would determine the dtype and
+// device of the product.
 at::Tensor premultiplied(const ::c10d::ReduceOp& op, const at::Tensor& tensor) {
   if (!is_premultiplied(op)) return tensor;
   const at::AutoDispatchBelowADInplaceOrView below;

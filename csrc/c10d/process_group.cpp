@@ -21,11 +21,11 @@ using collectives::LocalCall;
 
 namespace {
 constexpr const char* kCoalesced = "aikido:coalesced";
-// Up to here an all_reduce of ranks that share memory and cores has one owner
+// Largest all_reduce with one owner, if ranks share memory and cores
 // (collectives/README.md).
 constexpr uint64_t kOneOwnerBytes = 128 << 10;
 
-// Numbers that calls of this thread have taken, in whatever group.
+// Sequence numbers taken by calls of this thread, in any group.
 uint64_t& numbers_taken() {
   thread_local uint64_t taken = 0;
   return taken;
@@ -42,7 +42,7 @@ std::shared_ptr<AikidoWork::Services> services_of(
       .recorder = engine->recorder()});
 }
 
-// None where calls take what costs least.
+// Empty if each call uses the cheapest algorithm.
 std::optional<Algorithm> fixed_algorithm(const ResolvedSettings& settings) {
   const std::string& name = settings.values.collectives_algorithm;
   if (name == kAutoAlgorithm) return std::nullopt;
@@ -78,7 +78,8 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
   raise_if_failed(connected.status());
   communicator_.exchange(*connected);
   services_->is_crowded = (*connected)->is_crowded();
-  // Who changes the size of shards gets such shards, and all have changed it alike.
+  // If the user changes the shard size, that size is used. All ranks have changed it
+  // alike.
   const int64_t shard_bytes = settings_.values.collectives_min_shard_bytes;
   if ((*connected)->is_crowded() &&
       shard_bytes == Settings{}.collectives_min_shard_bytes)
@@ -110,7 +111,7 @@ void AikidoBackend::set_hosts(const std::vector<int32_t>& hosts) {
     raise({Code::kInvalidArgument, concat(num_hosts, " hosts for the ", getSize(),
                                           " ranks of group \"", group_name_, "\"")});
   communicator_->set_hosts(hosts);
-  // Who is through with it may call by two_level: by then all know the hosts.
+  // After this barrier all ranks know the hosts, so calls may use two_level.
   barrier(::c10d::BarrierOptions())->wait();
   selector_.set_hosts(hosts);
 }
@@ -168,10 +169,10 @@ AikidoBackend::OwnWork AikidoBackend::batch() {
 }
 
 // Note [a refused call and its batch]
-// Torch's manager does not end a batch that an exception has left, so nobody may ever
-// end this one: works of later calls would be part of it and never complete. But who
-// catches the exception inside the manager will end it. So its work ends here, for
-// whoever holds it; the batch is gone with the next call of this thread.
+// Torch's manager does not end a batch that an exception has left. So the batch might
+// never end: works of later calls would be part of it and never complete. But a user
+// that catches the exception inside the manager will end it. Therefore its work ends
+// here, for its holder, and the batch disappears with the next call of this thread.
 void AikidoBackend::end_refused_batch() {
   if (num_batches_ == 0) return;
   OwnWork work;
@@ -196,7 +197,7 @@ AikidoBackend::Attempt::Attempt(AikidoBackend& backend, const char* name,
   if (num_calls == 0) return;
   on_refused = [&backend, num_calls](const Status& why) {
     for (size_t i = 1; i < num_calls; ++i) backend.refuse(why);
-    return backend.refuse(why);  // a batch has the number of its last
+    return backend.refuse(why);  // a batch has the number of its last call
   };
 }
 
@@ -299,7 +300,7 @@ collectives::LocalCall AikidoBackend::local_call() const {
   return local;
 }
 
-// A child has no progress thread: a call of it would never end.
+// A forked child has no progress thread, so its calls would never end.
 void AikidoBackend::check_process() const {
   if (!engine_->is_forked()) return;
   raise({Code::kInvalidArgument,
@@ -320,7 +321,7 @@ AikidoBackend::OwnWork AikidoBackend::make_batch(const Title& title,
   return work;
 }
 
-// One that is open was left by an exception: torch's manager does not end it then.
+// An open batch was left by an exception, and torch's manager does not end it then.
 void AikidoBackend::start_batch(const Title& title, const Tensors& inputs) {
   Batch batch{make_batch(title, inputs)};
   {
@@ -362,7 +363,7 @@ AikidoBackend::WorkPtr AikidoBackend::coalesced(const Title& title,
   try {
     calls();
   } catch (...) {
-    endCoalescing();  // what was sent ends by itself
+    endCoalescing();  // sent calls end by themselves
     throw;
   }
   return endCoalescing();
@@ -372,7 +373,7 @@ AikidoBackend::WorkPtr AikidoBackend::coalesced(const Title& title,
 
 void AikidoBackend::registerOnCompletionHook(Listeners::InfoHook&& hook) {
   services_->listeners->set_info_hook(hook);
-  onCompletionHook_ = std::move(hook);  // what hasHooks() looks at
+  onCompletionHook_ = std::move(hook);  // hasHooks() checks this
 }
 
 void AikidoBackend::waitForPendingWorks() {

@@ -6,8 +6,7 @@
 // object serves cpu and cuda. Methods may be called from any thread, as c10d does.
 //
 // The calls are in files by kind: reduce_calls, exchange_calls, message_calls,
-// barrier_calls, sparse_calls. What changes or ends the group is in lifetime,
-// reconfigure and split.
+// barrier_calls, sparse_calls. lifetime, reconfigure and split change or end the group.
 
 #include <atomic>
 #include <functional>
@@ -42,12 +41,12 @@ class AikidoBackend final : public ChangingBackend {
     std::string group_name;
     Milliseconds timeout;
     ResolvedSettings settings;
-    // Finds the other ranks through the store; else by the first change_members().
+    // False: finds the other ranks by change_members(), not in the store.
     bool connect = true;
     std::optional<Milliseconds> connect_timeout = {};  // empty: `timeout`
   };
 
-  // Connects to all members; blocks until config.connect_timeout at most. Throws Error.
+  // Connects to all members. Blocks for at most config.connect_timeout. Throws Error.
   AikidoBackend(std::shared_ptr<engine::Engine> engine,
                 std::shared_ptr<Finisher> finisher,
                 c10::intrusive_ptr<::c10d::Store> store, int rank, int size,
@@ -66,26 +65,26 @@ class AikidoBackend final : public ChangingBackend {
   using OptionsPtr = c10::intrusive_ptr<Options>;
 
   // ---- life and end (lifetime.cpp)
-  // In any order, and again. shutdown() waits for that of another thread, linger_ms.
+  // In any order, and repeatedly. Another shutdown() waits, for linger_ms.
   void abort() override;
   void shutdown() override;
-  // The first shutdown() begins with `hook`, given shutdown.linger_ms, and rethrows.
+  // The first shutdown() begins with `hook`, which gets shutdown.linger_ms; rethrows.
   void set_end_hook(std::function<void(Milliseconds)> hook);
-  // Rank 0 serves the store, and ends it with this group: shutdown() returns behind
-  // that, within shutdown.linger_ms. Before shutdown().
+  // Rank 0 serves the store and ends it with this group. shutdown() then returns after
+  // that, within shutdown.linger_ms. Call it before shutdown().
   void leave_after_rank_0(uint16_t port);
-  // shutdown() of this group and of all that were made from it: a process ends.
+  // shutdown() of this group and of all groups made from it, at the end of the process.
   void shut_down_family();
-  // TIMEOUT once a collective has passed its deadline here; SUCCESS again after abort()
-  // of this rank or a change of the members.
+  // TIMEOUT once a collective has passed its deadline here. SUCCESS again after abort()
+  // of this rank, or a change of the members.
   ::c10d::ErrorType getError() override;
   void add_abort_hook(int64_t id, AbortHook hook) override;
   void remove_abort_hook(int64_t id) override;
 
   // ---- other members (reconfigure.cpp)
   std::string handle() const override { return handle_.to_string(); }
-  // Until it returns, the group is what it was, and stays that if it throws. Works
-  // under way fail when it succeeds. Calls of other threads have to wait for it.
+  // Until it returns, the group is unchanged, and stays so if it throws. If it
+  // succeeds, works in progress fail. Calls of other threads must wait for it.
   WorkPtr change_members(const Reconfiguration& wanted) override;
   uint64_t epoch() const;
 
@@ -100,10 +99,10 @@ class AikidoBackend final : public ChangingBackend {
   BackendPtr shrink(const std::vector<int64_t>& ranks_to_exclude, int flags,
                     const OptionsPtr& opts) override;
 
-  // A collective that the caller has found wrong before it came here: it takes its
-  // number, and the others hear why, as from one that is refused here. Throws.
+  // Refuses a collective that the caller has already found to be wrong. It takes its
+  // number, and the others get the reason. Throws.
   [[noreturn]] void refuse_call(const std::string& call, const std::string& why);
-  // Takes the number of the next collective, as Group::refuse().
+  // Takes the number of the next collective; see Group::refuse().
   void leave_out_call(const std::string& why, bool tells);
 
   // ---- reductions
@@ -120,7 +119,7 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr reduce_scatter_tensor_coalesced(
       Tensors& outputs, Tensors& inputs,
       const ::c10d::ReduceScatterOptions& opts) override;
-  // With a policy and a priority: what the functions of aikido_torch call.
+  // With a policy and a priority, for the functions of aikido_torch.
   OwnWork allreduce_with(at::Tensor tensor, const ::c10d::ReduceOp& op,
                          const ReductionExtras& extras, Milliseconds timeout);
   OwnWork reduce_scatter_with(const at::Tensor& output, const Tensors& list,
@@ -164,27 +163,27 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  // ---- several calls as one work: those of the calling thread between the two. If it
-  // waits for that work before the end, the calls that follow are another work.
+  // ---- batch: calls of this thread between the two become one work. If the thread
+  // waits for that work before the end, later calls become another work.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
-  // ---- hearing of the end of calls
+  // ---- hooks for the end of calls
   void enableCollectivesTiming() override { services_->listeners->enable_timing(); }
   void registerOnCompletionHook(Listeners::InfoHook&& hook) override;
   void waitForPendingWorks() override;
 
-  // Operations ahead of this member's next call: committed, or called by another one.
+  // Operations ahead of this member's next call: committed, or called elsewhere.
   uint64_t committed_ahead() const { return communicator_->committed_ahead(); }
   uint64_t called_ahead() const { return communicator_->called_ahead(); }
   const Current& communicator() const { return communicator_; }
   Milliseconds timeout() const;
   const std::string& group_name() const { return group_name_; }
-  // Of the present members.
+  // For the present members.
   std::shared_ptr<Inner> inner() const;
   std::shared_ptr<Ipc> ipc() const;
-  // For engine/selector.h; all ranks make them at one place. The first waits for all.
+  // For engine/selector.h. All ranks call them at one point; the first waits for all.
   void set_hosts(const std::vector<int32_t>& hosts);
   Status set_link(const ordering::LinkCost& link, double message_s,
                   const ordering::LinkCost& local);
@@ -197,27 +196,27 @@ class AikidoBackend final : public ChangingBackend {
 #endif
 
  private:
-  // The work of a call: its own, or the batch that this thread has started.
+  // Work of a call: its own, or the batch that this thread has started.
   struct Slot {
     OwnWork work;
     bool is_batch;
     TimePoint called_at;
     Current::Pointer communicator;  // of the call
   };
-  // The calls of one thread that are to be one work.
+  // Calls of one thread that become one work.
   struct Batch {
     OwnWork work;
-    bool is_refused = false;  // it ended with a call that was refused
+    bool is_refused = false;  // ended by a refused call
   };
-  class Attempt;  // to make a call (attempt.h)
+  class Attempt;  // guard for one try to make a call (attempt.h)
   Attempt collective(const char* call, size_t num_calls = 1);
   Attempt message(const char* call);
   // Takes and returns the number of a collective that this rank does not make, or 0.
   uint64_t refuse(const Status& why);
-  // What a call is to torch, and to the profiler.
+  // Type and name of a call for torch and the profiler.
   struct Title {
     ::c10d::OpType type;
-    const char* text;  // "aikido:" and its name, of static life
+    const char* text;  // "aikido:" and its name; static storage
   };
   static const char* call_name(const Title& title);
   Slot slot(const Title& title, const Tensors& inputs);
@@ -226,7 +225,7 @@ class AikidoBackend final : public ChangingBackend {
   OwnWork submit(collectives::Call call, const Title& title,
                  collectives::LocalCall local, const Tensors& inputs,
                  AikidoWork::Memory memory, Milliseconds timeout);
-  // Whatever `calls` submits, as one work; part of the batch if there is one.
+  // All calls that `calls` submits, as one work; part of the batch if there is one.
   WorkPtr coalesced(const Title& title, const Tensors& inputs,
                     const std::function<void()>& calls);
   OwnWork make_batch(const Title& title, const Tensors& inputs);
@@ -251,16 +250,16 @@ class AikidoBackend final : public ChangingBackend {
   OwnWork send_checked(const CallSite& site, const Tensors& tensors, int to, int tag,
                        std::optional<Priority> priority, Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
-  // What a call goes by (inner_calls.cpp); null: it is staged.
+  // Backend of a call (inner_calls.cpp). Null: it is staged.
   BackendPtr inner_for(const CallSite& site, const collectives::Call& call,
                        const Tensors& tensors, Milliseconds timeout);
   OwnWork submit_inner(InnerCall what, const InnerLaunch& launch);
-  // Whether an all_reduce goes in memory of its device (ipc_calls.cpp), and how.
+  // An all_reduce in memory of its device (ipc_calls.cpp): the check, and the call.
   bool ipc_takes(const CallSite& site, const collectives::Call& call,
                  const at::Tensor& tensor, Milliseconds timeout);
   OwnWork submit_ipc(collectives::Call call, const at::Tensor& tensor,
                      std::optional<Priority> priority, Milliseconds timeout);
-  // With what the group says of its calls.
+  // With the settings of the group for its calls.
   collectives::LocalCall local_call() const;
   void check_process() const;
   engine::GroupOptions group_options() const;
@@ -275,12 +274,12 @@ class AikidoBackend final : public ChangingBackend {
   std::string group_name_;
   membership::Handle handle_;
   Current communicator_;
-  std::mutex changing_;  // held by the one change of members that is under way
-  std::recursive_timed_mutex ending_;  // held by shutdown(), whose hook may call it
+  std::mutex changing_;                // held during a change of members
+  std::recursive_timed_mutex ending_;  // held by shutdown(), which its hook may call
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  StorePtr store_;  // where the ranks have met; null once the members are others
+  StorePtr store_;  // rendezvous store; null once members have changed
   std::weak_ptr<engine::Communicator> joining_;
   std::set<int64_t> used_uuids_;
   std::map<int64_t, AbortHook> abort_hooks_;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
+//
+// Change of the members of a group.
+//
 // Note [changing the members of a group]
-// A view is made beside the present one, on the same progress thread and listener. Only
-// when all of its members are connected to all does each of them put it in the place of
-// the present one. So whatever goes wrong before (a uuid that was used, a handle that
-// is none, a member that never comes) leaves every member with the view that it had,
-// and another attempt needs nothing but a uuid that is fresh.
+// The new view is made beside the present one, on the same progress thread and
+// listener. Each member replaces its present view only when all new members are
+// connected to all. So if anything fails before (a uuid that was used, an invalid
+// handle, a member that never comes), every member keeps its former view. Another
+// attempt needs only a new uuid.
 
 #include <utility>
 
@@ -17,8 +20,8 @@
 namespace aikido::adapter {
 namespace {
 
-// How long the sentence that ends the former view may take to leave. Its links are of
-// no use otherwise, and some of its members may be gone.
+// Time for the notice that ends the former view. Its links are not needed otherwise,
+// and some of its members may be gone.
 constexpr Milliseconds kFarewell{100};
 
 }  // namespace
@@ -78,7 +81,7 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
   return work;
 }
 
-// Puts `next` in the place of the present view, and ends that.
+// Replaces the present view by `next`, and ends it.
 void AikidoBackend::adopt(const membership::Roster& roster,
                           const Current::Pointer& next) {
   Current::Pointer former;
@@ -86,7 +89,7 @@ void AikidoBackend::adopt(const membership::Roster& roster,
   bool is_shut_down = false;
   {
     const std::lock_guard lock(mutex_);
-    selector_.forget();  // new members do not know what it was told
+    selector_.forget();  // new members do not know the measured costs
     former = communicator_.exchange(next);
     former_inner = std::exchange(
         inner_,
@@ -97,7 +100,7 @@ void AikidoBackend::adopt(const membership::Roster& roster,
     joining_.reset();
     is_shut_down = is_shut_down_;
   }
-  // It came between the end of joining and here.
+  // The shutdown came between the end of joining and here.
   if (is_shut_down) next->shutdown(kFarewell);
   if (!former) return;
   const Status why(Code::kAborted,

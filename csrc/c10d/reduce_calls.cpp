@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The calls of AikidoBackend that fold contributions with an op.
+//
+// Calls of AikidoBackend that fold contributions with an op.
 
 #include <algorithm>
 #include <utility>
@@ -24,13 +25,13 @@ using collectives::Shape;
 
 namespace {
 
-// Other algorithms begin when all of the input is there.
+// Other algorithms begin only when the whole input is there.
 bool may_go_in_parts(const Call& call, const at::Tensor& tensor) {
   return !tensor.device().is_cpu() && !call.is_partial() &&
          call.algorithm == Algorithm::kDirect;
 }
 
-// A reduce_scatter to `size` ranks that each get as much as `output`.
+// Reduce_scatter to `size` ranks that each get as many elements as `output`.
 Call even_scatter(const CallSite& site, const at::Tensor& output,
                   const ::c10d::ReduceOp& op, const ReductionExtras& extras, int size) {
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
@@ -131,7 +132,7 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
          {tensor},
          opts.timeout},
         [&](InnerTensors& stand_ins) {
-          // NCCL leaves that of the others as it was, Gloo does not.
+          // NCCL keeps the tensors of the other ranks unchanged; Gloo does not.
           Tensors given{is_root ? stand_ins.in_out(tensor) : stand_ins.in(tensor)};
           ::c10d::ReduceOptions there;
           there.reduceOp = opts.reduceOp;
@@ -152,7 +153,7 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
                 {tensor}, {{tensor}, staging.take(), {input, output}}, opts.timeout);
 }
 
-// `blocks`: what this rank gives to the result of each.
+// `blocks`: contributions of this rank to the result of each rank.
 AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
     const Title& title, const ::c10d::ReduceOp& op, const at::Tensor& output,
     OutBlocks blocks, AikidoWork::Memory memory, const ReductionExtras& extras,
@@ -166,7 +167,7 @@ AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
   call.count = 0;
   for (const OutBlock& block : blocks) {
     call.count += block.bytes / size_of(call.dtype);
-    // Blocks that differ have no shape that all ranks could compare.
+    // Blocks of different sizes have no common shape to compare.
     if (block.bytes != result.bytes) call.shape = Shape();
   }
   set_apart(blocks, {result}, getRank(), memory.held);

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What one reduction may say beyond c10d's own options.
+// Options of a reduction beyond those of c10d.
 
 #include <optional>
 

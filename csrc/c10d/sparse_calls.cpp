@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// all_reduce of sparse (COO) tensors: everybody's indices and values to everybody,
-// added up in rank order, so that all have the same bits.
+//
+// All_reduce of sparse (COO) tensors. All ranks exchange indices and values and add
+// them up in rank order, so all get the same bits.
 
 #include <cstring>
 #include <utility>
@@ -22,9 +23,9 @@ using collectives::LocalCall;
 
 namespace {
 
-// On the way: this, then the indices, then the values.
+// Header of a message; the indices and then the values follow.
 struct Head {
-  int64_t count = -1;  // entries
+  int64_t count = -1;  // number of entries
   int64_t sparse_dim = -1;
 };
 constexpr size_t kHeadBytes = sizeof(Head);
@@ -44,8 +45,8 @@ struct Layout {
     for (const int64_t n : entry) bytes *= static_cast<size_t>(n);
     return bytes;
   }
-  // Coalesced tensors have an entry at most once. Of a shape that no memory could hold
-  // in full: the most that a message can say.
+  // Coalesced tensors have each entry at most once. For a shape that no memory can hold
+  // in full: the largest possible message.
   size_t max_bytes() const {
     size_t bytes = index_bytes() + value_bytes();
     for (int64_t d = 0; d < sparse_dim; ++d) {
@@ -80,7 +81,8 @@ at::Tensor pack(const at::Tensor& coalesced) {
   return out;
 }
 
-// What a rank has sent, in memory that outlives the tensor. The bytes are a peer's.
+// Unpacks the message of a rank, in memory that outlives the tensor. The bytes come
+// from a peer, so they are checked.
 at::Tensor unpack(std::byte* bytes, size_t size, const Layout& layout, int rank) {
   Head head;
   if (size >= kHeadBytes) std::memcpy(&head, bytes, kHeadBytes);
@@ -109,7 +111,7 @@ at::Tensor unpack(std::byte* bytes, size_t size, const Layout& layout, int rank)
   if (values.nbytes() > 0) {
     std::memcpy(mutable_bytes_of(values), at + indices.nbytes(), values.nbytes());
   }
-  // Torch checks indices by itself only where its user has asked for it.
+  // Torch itself checks indices only if its user has asked for that.
   at::_validate_sparse_coo_tensor_args(indices, values, layout.sizes);
   return at::sparse_coo_tensor(indices, values, layout.sizes,
                                at::TensorOptions().dtype(layout.dtype));
@@ -124,7 +126,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
   const at::Tensor tensor = tensors[0];
   Call call = call_of(CallKind::kSparseAllreduce, site, tensor, opts.reduceOp);
   check_sum(site, call.op, "a sparse tensor");
-  call.count = 0;  // entries may differ; the shape is compared
+  call.count = 0;  // the number of entries may differ; shapes are compared
   if (!tensor.device().is_cpu()) check_not_capturing(site, tensor.device());
   const at::Tensor own = premultiplied(opts.reduceOp, tensor.cpu().coalesce());
   const at::Tensor packed = pack(own);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Groups that are made from a group: part of its ranks, more than its ranks, or its
-// ranks without some.
+//
+// Groups that are made from a group: a part of its ranks, more ranks than its own, or
+// its ranks without some.
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -14,13 +15,13 @@
 namespace aikido::adapter {
 namespace {
 
-// Of torch.distributed: end what is under way in the group first.
+// Flag of torch.distributed: end the calls in progress first.
 constexpr int kShrinkAbort = 1;
 
 }  // namespace
 
-// Torch may ask for the same child once per device: each has keys of its own in the
-// store, told apart by `name`.
+// Torch may ask for the same child once per device. Each child has its own keys in the
+// store, which `name` tells apart.
 AikidoBackend::BackendPtr AikidoBackend::child(const StorePtr& store,
                                                const std::string& name, int rank,
                                                int size, const OptionsPtr& opts) {

@@ -19,11 +19,12 @@
 namespace aikido::adapter {
 namespace {
 
-// Of all shards together. Less costs more to queue than to copy; more begins later.
+// Size of a part over all shards. Smaller parts cost more to queue than to copy; larger
+// parts begin later.
 constexpr size_t kPartBytes = size_t{4} << 20;
-// Of one of them: a copy of less takes as long.
+// Size of a copy within one shard. A smaller copy takes as long.
 constexpr size_t kCopyBytes = size_t{256} << 10;
-// Of the result, wherever they belong: as much is waited for before copies are queued.
+// Bytes of the result, at any place, that are collected before copies are queued.
 constexpr size_t kFlushBytes = size_t{1} << 20;
 
 const at::Tensor& unshared(const at::Tensor& tensor) {
@@ -73,7 +74,7 @@ at::Tensor Staging::host_for(const at::Tensor& tensor) {
   if (tensor.device().is_cpu()) return at::empty(tensor.sizes(), options);
   check_not_capturing(site_, tensor.device());
   try {
-    // Not at::empty, which asks for the memory of another device where there are two.
+    // Not at::empty, which uses the memory of another device if there are two.
     const auto& device =
         at::globalContext().getAcceleratorHooksInterface(tensor.device().type());
     return at::detail::empty_generic(tensor.sizes(), device.getPinnedMemoryAllocator(),
@@ -84,7 +85,7 @@ at::Tensor Staging::host_for(const at::Tensor& tensor) {
   }
 }
 
-// `to` is there once the next mark has been passed.
+// `to` is complete once the next mark is passed.
 void Staging::copy_down(const at::Tensor& from, const at::Tensor& to) {
   const c10::Device device = from.device();
   try {
@@ -95,7 +96,7 @@ void Staging::copy_down(const at::Tensor& from, const at::Tensor& to) {
     }
     const c10::StreamGuard guard(stream);
     to.copy_(plain(from), /*non_blocking=*/true);
-    stay_with_current_stream(from);  // the caller may drop it before that is there
+    stay_with_current_stream(from);  // the caller may drop it before the copy is done
   } catch (...) {
     rethrow(copy_site(from, "the copy to the host"));
   }
@@ -129,7 +130,7 @@ at::Tensor Staging::out(const at::Tensor& tensor) {
   return staged_.copies.emplace_back(std::move(copy)).host;
 }
 
-// The copy down comes after all that is pending, and the copy up after that.
+// The copy down follows all pending work, and the copy up follows the copy down.
 at::Tensor Staging::in_out(const at::Tensor& tensor) {
   if (stands_for_itself(tensor)) return unshared(tensor);
   at::Tensor host = tensor.device().is_cpu() ? plain(tensor) : host_for(tensor);
@@ -137,7 +138,7 @@ at::Tensor Staging::in_out(const at::Tensor& tensor) {
   return staged_.copies.emplace_back(Copy{tensor, host, nullptr, nullptr}).host;
 }
 
-// From each shard as much, so that all owners get and give all the time.
+// An equal amount from each shard, so that all owners receive and send all the time.
 at::Tensor Staging::in_out(const at::Tensor& tensor, const collectives::ShardPlan& plan,
                            const std::shared_ptr<Finisher>& finisher) {
   if (tensor.device().is_cpu() || !is_plain(tensor) || tensor.nbytes() < 2 * kPartBytes)
@@ -159,7 +160,7 @@ at::Tensor Staging::in_out(const at::Tensor& tensor, const collectives::ShardPla
   auto parts = std::make_shared<ResultParts>(
       host, source, copy_site(tensor, "the copy of a part of the result from the host"),
       transfers_, finisher);
-  // Weak: the last reference must not end on the progress thread.
+  // Weak, because the last reference must not end on the progress thread.
   staged_.on_result = [weak = std::weak_ptr(parts)](size_t begin, size_t end) {
     if (const auto alive = weak.lock()) alive->add(begin, end);
   };

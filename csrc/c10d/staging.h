@@ -2,19 +2,19 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Contiguous host tensors that stand in for the tensors of one call: for those on a
-// device, for those whose elements do not lie one behind another, and for conjugate and
+// Contiguous host tensors that stand in for the tensors of one call. Stand-ins are made
+// for tensors on devices, for tensors with gaps between elements, and for conjugate and
 // negative views, whose memory holds other values than they show. Other contiguous CPU
-// tensors stand for themselves; one that shares memory until it is written gets its own
-// here, so that pointers to read from and to write to agree, taken in any order.
+// tensors stand for themselves. A tensor that shares memory until it is written gets
+// its own memory here, so that all pointers to it agree.
 //
 // Note [copies of a call]
-// A tensor on a device stands in pinned memory. Its copy down is queued on a stream of
-// its own, behind what the caller's stream has to do, and the call returns: it is held
-// (engine/communicator.h) until the copy is through. The copy up is queued when the
-// result is there, behind what was pending on the caller's stream at the call. A large
-// strict allreduce goes in parts: it begins with the first, and each part of the result
-// is copied up while others are under way.
+// The stand-in of a tensor on a device is in pinned memory. The copy down is queued on
+// a separate stream, behind the caller's stream, and the call returns. The call is held
+// (engine/communicator.h) until the copy is done. The copy up is queued when the result
+// is complete, behind the work that was pending on the caller's stream at the call. A
+// large strict allreduce goes in parts: it begins with the first part, and each part of
+// the result is copied up while others are in progress.
 
 #include <functional>
 #include <memory>
@@ -31,16 +31,18 @@
 
 namespace aikido::adapter {
 
-// The copy up of a result whose parts come one by one. Any thread.
+// Copy up of a result that arrives in parts. Any thread.
 class ResultParts : public std::enable_shared_from_this<ResultParts> {
  public:
   ResultParts(at::Tensor host, at::Tensor tensor, CopySite site,
               std::shared_ptr<Transfers> transfers, std::shared_ptr<Finisher> finisher);
-  // These bytes are there. From the progress thread, which must not let go of `this`.
+  // These bytes are complete. Called on the progress thread, which must not release the
+  // last reference.
   void add(size_t begin, size_t end);
-  // Queues the copies of all parts that are there. Throws, and then again and again.
+  // Queues the copies of all complete parts. Throws, and then throws again at each
+  // call.
   void flush();
-  // The call has failed: from here on nothing is copied.
+  // The call has failed, so nothing more is copied.
   void drop();
 
  private:
@@ -49,59 +51,62 @@ class ResultParts : public std::enable_shared_from_this<ResultParts> {
   const CopySite site_;
   const std::shared_ptr<Transfers> transfers_;
   const std::shared_ptr<Finisher> finisher_;
-  std::mutex flushing_;  // held while copies are being queued
+  std::mutex flushing_;  // held while copies are queued
   // Guarded by flushing_.
   bool is_dropped_ = false;
   std::exception_ptr error_;
   std::mutex mutex_;
   // Guarded by mutex_.
   Ranges ranges_;
-  size_t num_bytes_ = 0;  // of these
+  size_t num_bytes_ = 0;  // sum of ranges_
   bool is_flush_due_ = false;
 };
 
-// What is written back before a work completes.
+// A copy back that is made before a work completes.
 struct Copy {
   at::Tensor tensor;
   at::Tensor host;
-  std::shared_ptr<const Mark> pending;  // of the caller's stream; null: nothing
-  std::shared_ptr<ResultParts> parts;   // null: as one
+  std::shared_ptr<const Mark>
+      pending;  // pending work of the caller's stream; null: none
+  std::shared_ptr<ResultParts> parts;  // null: copied as a whole
 };
 
-// What is on its way to the host.
+// A copy that is on its way to the host.
 struct CopyDown {
-  std::vector<Mark> marks;  // through when these are passed
+  std::vector<Mark> marks;  // the copy is done when these are passed
   CopySite site;
-  size_t ready = 0;  // with parts: bytes of each shard that are then there
+  size_t ready = 0;  // with parts: bytes of each shard that are complete then
 };
 
-// What a rank has for itself, where it is not there yet.
+// Block of a rank for itself that is not complete yet.
 struct OwnCopy {
   OutBlock from;
   InBlock to;
-  std::vector<at::Tensor> held;  // with the memory of both
+  std::vector<at::Tensor> held;  // keeps the memory of both
 };
 
-// All that a call has to do with devices and other memory.
+// All work of a call with devices and other memory.
 struct Staged {
   std::vector<Copy> copies;
-  std::vector<CopyDown> downs;      // in their order; the call starts with the first
-  std::vector<at::Tensor> sources;  // of these, unless they are in copies
-  std::function<void(size_t, size_t)> on_result = {};  // with parts
+  std::vector<CopyDown> downs;  // in order; the call starts after the first
+  std::vector<at::Tensor>
+      sources;  // keeps sources of copies alive that are not in `copies`
+  std::function<void(size_t, size_t)> on_result = {};  // with parts only
   std::vector<OwnCopy> own_copies = {};
 };
 
 class Staging {
  public:
-  // Both stay for as long as this.
+  // Both must outlive this object.
   Staging(const CallSite& site, const std::shared_ptr<Transfers>& transfers)
       : site_(site), transfers_(transfers) {}
 
-  // To be read; to be written; both. All throw, for a stream that captures a graph too.
+  // Stand-ins for tensors that are read, written, or both. All throw, also if a stream
+  // records a graph.
   at::Tensor in(const at::Tensor& tensor);
   at::Tensor out(const at::Tensor& tensor);
   at::Tensor in_out(const at::Tensor& tensor);
-  // The same for an allreduce that goes shard by shard: in parts if it is large.
+  // As in_out(), for an allreduce that goes shard by shard: in parts if it is large.
   at::Tensor in_out(const at::Tensor& tensor, const collectives::ShardPlan& plan,
                     const std::shared_ptr<Finisher>& finisher);
   Staged take();
@@ -115,23 +120,22 @@ class Staging {
   const CallSite& site_;
   const std::shared_ptr<Transfers>& transfers_;
   Staged staged_;
-  std::vector<c10::Device> devices_;  // from which something is copied down
-  size_t bytes_down_ = 0;             // that no mark stands for yet
+  std::vector<c10::Device> devices_;  // devices with copies down
+  size_t bytes_down_ = 0;             // bytes without a mark yet
 };
 
-// Contiguous, and of the values that its memory holds.
+// True for a contiguous tensor whose memory holds the values that it shows.
 bool is_plain(const at::Tensor& tensor);
-// That, and in memory of the host: Staging gives it back.
+// True for a plain tensor in host memory, which Staging returns itself.
 bool stands_for_itself(const at::Tensor& tensor);
-// `tensor` if it is plain, else a copy on its device. Of the data alone: no gradient
-// goes through it.
+// `tensor` if it is plain, else a copy on its device. Data only: without gradient.
 at::Tensor plain(const at::Tensor& tensor);
 
-// Refuses a call whose stream records a graph.
+// Refuses a call if its stream records a graph.
 void check_not_capturing(const CallSite& site, c10::Device device);
 
-// What a rank has for itself: now, or when it is there. They may overlap. `held`: as of
-// OwnCopy.
+// Copies the block of a rank for itself: now, or when it is complete. Both may overlap.
+// `held`: see OwnCopy.
 void copy_own(Staged& staged, const OutBlock& from, const InBlock& to,
               const std::vector<at::Tensor>& held);
 void copy_block(const OutBlock& from, const InBlock& to);

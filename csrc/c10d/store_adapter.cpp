@@ -7,7 +7,7 @@
 namespace aikido::adapter {
 namespace {
 
-// What went wrong, without torch's stack, which would bury it.
+// Error text without torch's stack trace.
 std::string reason_of(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find("\nException raised from "));
@@ -33,7 +33,7 @@ Result<std::string> StoreAdapter::get(const std::string& key, Duration timeout) 
     const std::vector<uint8_t> value = store_->get(key);
     return std::string(value.begin(), value.end());
   } catch (const std::exception& e) {
-    // A lost store answers at once; a time-out of torch may be a little early.
+    // A lost store answers at once. A time-out of torch may be a little early.
     if (SystemClock().now() - begin < timeout / 2) {
       return Status(Code::kTimedOut, concat("the rendezvous store failed while \"", key,
                                             "\" was waited for: ", reason_of(e)));

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// torch's rendezvous store as the one that the engine knows. Its exceptions become
+// Adapter from torch's rendezvous store to the engine's Store. Exceptions become
 // values.
 
 #include "c10d/compat.h"

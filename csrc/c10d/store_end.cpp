@@ -14,10 +14,10 @@
 namespace aikido::adapter {
 namespace {
 
-// Between two looks.
+// Pause between two checks.
 constexpr Duration kPause = std::chrono::milliseconds(1);
 
-// The port at the other end of a connection; 0: `fd` is none over TCP.
+// Port at the other end of a connection. 0: `fd` is no TCP connection.
 uint16_t peer_port(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The end of a store that another process serves, seen from a client: its connections
-// are closed. Nothing is sent: a server of torch may choke on connections that say
-// nothing. Any thread.
+// End of a store that another process serves, as its client sees it: the connections
+// are closed. Nothing is sent, because torch's servers may fail on silent connections.
+// Any thread.
 
 #include <cstdint>
 
@@ -15,9 +15,9 @@ namespace aikido::adapter {
 struct StoreEnd {
   uint16_t port = 0;  // of the server; 0: none
 
-  // Whether the server has closed all connections of this process to its port.
+  // True if the server has closed all connections of this process to its port.
   bool has_come() const;
-  // Returns then, or after `limit`: somebody else may keep the store. Blocks.
+  // Blocks until then, or for `limit`: another user may keep the store.
   void wait(Duration limit) const;
 };
 

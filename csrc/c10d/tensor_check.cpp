@@ -50,8 +50,8 @@ std::optional<DType> known_dtype(at::ScalarType type) {
   }
 }
 
-// What reads or writes the elements must find them: not in storage that was given back,
-// and not in tensors that have none.
+// The elements need memory: storage that was given back, and tensors without storage,
+// are refused.
 void check_memory(const CallSite& site, Argument argument, const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   const size_t given = tensor.has_storage() ? tensor.storage().nbytes() : 0;

@@ -20,7 +20,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Between two looks at a mark: an eighth of what it has taken so far, within these.
+// Pause between two checks of a mark: an eighth of the time so far, within these
+// limits.
 constexpr Duration kShortestPause = microseconds(5);
 constexpr Duration kLongestPause = microseconds(200);
 
@@ -64,7 +65,7 @@ void rethrow(const CopySite& site) {
 
 // ---- copies up ----
 
-// Made anew for each group: what one of them waits for holds up no other.
+// Made for each group, so that groups do not hold up each other.
 Transfers::Streams Transfers::streams(c10::Device device) {
   const std::lock_guard lock(mutex_);
   for (const Streams& known : streams_)
@@ -86,8 +87,8 @@ void Transfers::copy_up(const at::Tensor& from, const at::Tensor& to,
   try {
     queue_up(site.device, [&] {
       to.copy_(from, /*non_blocking=*/true);
-      // Its owner may drop it before the stream is there. Pinned memory is looked after
-      // by the copy itself.
+      // Its owner may drop it before the stream has reached it. The copy itself takes
+      // care of pinned memory.
       stay_with_current_stream(to);
     });
   } catch (...) {
@@ -112,12 +113,12 @@ void Transfers::wait_for_copies_up() {
 
 // ---- copies down ----
 
-// Note [who looks whether a copy is through]
-// c10 has no call-back of a stream. Waiting in the driver has no deadline, and by
-// default it spins on a core that the progress thread needs. So one thread looks at the
-// first mark again and again; its pauses grow with what has passed, so that they add an
-// eighth at most. It ends with its Transfers, and nobody waits for that: who lets go of
-// those last may be the progress thread, for which this one may be waiting.
+// Note [thread that checks for the end of copies]
+// c10 has no callback of a stream. A wait in the driver has no deadline, and by default
+// it spins on a core that the progress thread needs. So one thread checks the first
+// mark again and again. Its pauses grow with the elapsed time, so they add at most an
+// eighth. The thread ends with its Transfers, but nobody waits for that, because the
+// last release may be on the progress thread, for which this thread may be waiting.
 class Transfers::Watcher : public std::enable_shared_from_this<Transfers::Watcher> {
  public:
   struct Watch {
@@ -137,7 +138,7 @@ class Transfers::Watcher : public std::enable_shared_from_this<Transfers::Watche
     wake_.notify_one();
   }
 
-  // What is being watched goes on to its end.
+  // Watched marks are still watched to their end.
   void stop() {
     {
       const std::lock_guard lock(mutex_);

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Copies between devices and the host, on streams of their own, and who is told when
-// they are through. Knows devices by c10's generic interface only, so it needs no CUDA
-// toolkit. One for each backend; without tensors on devices it has no stream and no
-// thread. All methods from any thread.
+// Copies between devices and the host, on separate streams, with a callback at their
+// end. Uses devices only by c10's generic interface, so it needs no CUDA toolkit. One
+// for each backend. Without tensors on devices it has no stream and no thread. All
+// methods from any thread.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -24,31 +24,31 @@
 
 namespace aikido::adapter {
 
-// The moment when a stream of a device has passed a point.
+// Point in the stream of a device.
 struct Mark {
   c10::Device device;
   std::shared_ptr<c10::Event> event;
 
-  // Behind what is queued on `stream` now.
+  // The point behind all work that is now queued on `stream`.
   static Mark of(const c10::Stream& stream);
-  // `stream` goes on once the mark has been passed; the host does not wait.
+  // Makes `stream` wait until the mark is passed. The host does not wait.
   void hold_up(const c10::Stream& stream) const { event->block(stream); }
 };
 
 c10::Stream current_stream(c10::Device device);
-// Its memory is not used again before the stream that is now the current one of its
-// device has come to the moment when it is freed.
+// Keeps the memory of the tensor, after it is freed, until the current stream of its
+// device has reached that moment.
 void stay_with_current_stream(const at::Tensor& tensor);
 
-// What to say of a copy that fails.
+// Description of a copy for error texts.
 struct CopySite {
   std::string what;  // "all_reduce on rank 0: the copy to the host"
   c10::Device device;
   size_t bytes = 0;
 };
 
-// Rethrows what is being handled, with call, device and size: want of memory as torch's
-// own class, everything else as Error. Requires: inside of a catch.
+// Rethrows the current exception with call, device and size. Lack of memory becomes
+// torch's own class, all else Error. Requires: inside a catch block.
 [[noreturn]] void rethrow(const CopySite& site);
 
 class Transfers {
@@ -58,24 +58,24 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // Copies to the host; copies to the device. Beside each other, and beside the streams
-  // of the user.
+  // Streams for copies to the host and to the device. They are independent of each
+  // other and of the user's streams.
   c10::Stream down(c10::Device device) { return streams(device).down; }
   c10::Stream up(c10::Device device) { return streams(device).up; }
 
-  // Calls `then` on a thread of its own once `marks` have been passed, or cannot be, or
-  // at the `deadline`: the others on failure. In the order of the calls of watch().
+  // Calls `then` on a separate thread once `marks` are passed, have failed, or at the
+  // `deadline`. The last two are failures. In the order of the calls of watch().
   void watch(std::vector<Mark> marks, const CopySite& site, TimePoint deadline,
              std::function<void(const Status&)> then);
 
-  // What `queue` queues on the current stream, goes to the stream for copies up of
+  // Work that `queue` puts on the current stream goes to the stream for copies up of
   // `device`, and counts as one.
   void queue_up(c10::Device device, const std::function<void()>& queue);
-  // `to`, on a device, gets what `from`, on the host, has: behind what its stream for
-  // copies up has to do. Keeps the memory of both for so long.
+  // Copies `from`, on the host, to `to`, on a device, behind the work of the stream for
+  // copies up. Keeps the memory of both until then.
   void copy_up(const at::Tensor& from, const at::Tensor& to, const CopySite& site);
   bool has_copied_up() const { return has_copied_up_; }
-  // Blocks until all copies up are through.
+  // Blocks until all copies up are done.
   void wait_for_copies_up();
 
  private:

@@ -22,13 +22,13 @@ namespace {
                                           : ::c10d::WorkResult::COMM_ERROR;
 }
 
-// Never used again, unlike the address of a work.
+// Unique, unlike the address of a work.
 uint64_t next_key() {
   static std::atomic<uint64_t> last{0};
   return ++last;
 }
 
-// The time that a user's thread is held up, as a part of its step.
+// Span of the time that a user's thread waits, as a part of its step.
 class WaitSpan {
  public:
   WaitSpan(trace::Recorder& recorder, bool is_due)
@@ -55,22 +55,23 @@ TimePoint deadline_of(Milliseconds timeout) {
                                : SystemClock().now() + bounded(timeout);
 }
 
-// As c10d takes it: kNoTimeout is zero, so what is over is one millisecond.
+// In the unit of c10d. kNoTimeout is zero, so an expired deadline becomes one
+// millisecond.
 Milliseconds left_until(TimePoint deadline) {
   if (deadline == TimePoint::max()) return kNoTimeout;
   const auto left = std::chrono::ceil<Milliseconds>(deadline - SystemClock().now());
   return std::max(left, Milliseconds(1));
 }
 
-// "all_reduce" of "aikido:all_reduce".
+// "all_reduce" for "aikido:all_reduce".
 const char* operation_of(const char* title) {
   return std::strchr(title, ':') + 1;
 }
 
 }  // namespace
 
-// Without a profiler torch would prepare a record all the same. Who is asked is not
-// getStepCallbacksUnlessEmpty(): that takes its turn of those that sample.
+// Without a profiler torch would still prepare a record. getStepCallbacksUnlessEmpty()
+// is not used for the check, because it consumes turns of sampling profilers.
 AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
                        const std::vector<at::Tensor>& inputs,
                        std::shared_ptr<const Services> services)
@@ -91,12 +92,11 @@ AikidoWork::AikidoWork(const std::vector<at::Tensor>* recorded, int rank,
 }
 
 // Note [tensors and the progress thread]
-// Letting go of a tensor that Python also knows takes Python's lock, even when it is
-// not the last reference. The progress thread must never wait for that lock: a late
-// caller may hold it while the others need this member as owner. So all tensors of a
-// call hang on its Work; the engine holds Works only, and a Work that ends on the
-// progress thread, because its user dropped it early, hands its tensors to the
-// finisher.
+// Releasing a tensor that Python also knows takes Python's lock, even if it is not the
+// last reference. The progress thread must never wait for that lock: a late caller may
+// hold it while the others need this member as owner. So all tensors of a call hang on
+// its Work, and the engine holds only Works. If a Work ends on the progress thread,
+// because its user dropped it early, it hands its tensors to the callback thread.
 AikidoWork::~AikidoWork() {
   if (!engine::Engine::is_progress_thread()) return;
   services_->finisher->run([message = std::move(message_), rest = std::move(rest_),
@@ -184,8 +184,8 @@ void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
   end_one(std::move(self), status);
 }
 
-// Who waits sleeps on the progress thread's events, if nothing is left to do for
-// others.
+// A waiting thread sleeps on the events of the progress thread, if nothing is left to
+// do for others.
 void AikidoWork::complete_part(c10::intrusive_ptr<AikidoWork> self,
                                const Status& status) {
   const auto engine = self->services_->engine.lock();
@@ -201,11 +201,11 @@ void AikidoWork::end_one(c10::intrusive_ptr<AikidoWork> self, const Status& stat
   if (--self->num_open_ == 0) end(std::move(self));
 }
 
-// The progress thread only sets a flag and wakes the waiting thread. What may take long
-// or take Python's lock moves to the finisher: copies, callbacks of futures, the last
-// release.
+// The progress thread only sets a flag and wakes the waiting thread. Work that may take
+// long, or take Python's lock, moves to the callback thread: copies, callbacks of
+// futures, the last release.
 void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
-  // Without its lock: this is the last to write, and who reads has seen it completed.
+  // Without its lock: this is the last write, and readers have seen the completion.
   if (self->is_timed_ || self->services_->listeners->has_info_hook())
     self->finished_ = SystemClock().now();
   self->work_result_ = work_result(self->failure_);
@@ -236,7 +236,7 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     });
     return;
   }
-  // A barrier closes what came before it: also results that are still to be made.
+  // A barrier completes earlier calls, including results that are still to be made.
   if (!error && is_barrier &&
       (*owed > 0 || self->services_->transfers->has_copied_up())) {
     finisher->run([self = std::move(self), owed]() mutable {
@@ -256,10 +256,11 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
   end_at_once(std::move(self), error);
 }
 
-// Nothing is left to do but to mark its futures.
+// Only its futures are still to be marked.
 void AikidoWork::end_at_once(c10::intrusive_ptr<AikidoWork> self,
                              const std::exception_ptr& error) {
-  // In this order; help_here() writes the one and then reads what end_here() has written.
+  // The order matters: help_here() writes is_helped_here_ and then reads the result of
+  // end_here().
   if (!self->end_here(error) || self->is_helped_here_) return;
   const auto finisher = self->services_->finisher;
   finisher->run([self = std::move(self)]() mutable {
@@ -268,8 +269,8 @@ void AikidoWork::end_at_once(c10::intrusive_ptr<AikidoWork> self,
   });
 }
 
-// Returns whether futures are left to be marked: whoever asks for one from then on
-// marks it himself.
+// Returns true if futures must still be marked. A thread that requests a future later
+// marks it itself.
 bool AikidoWork::end_here(const std::exception_ptr& error) {
   if (error) {
     const std::lock_guard lock(mutex_);
@@ -279,7 +280,8 @@ bool AikidoWork::end_here(const std::exception_ptr& error) {
   is_over_ = true;
   services_->listeners->on_ended(
       {opType_, seq_, key_, started_, finished_, error == nullptr, is_timed_});
-  // Without the lock: whoever came before has set it, whoever comes later sees to it.
+  // Without the lock: an earlier thread has set it, and a later thread takes care of
+  // it.
   if (const auto next = std::move(next_)) {
     Status status = failure_;
     if (error && status)
@@ -290,7 +292,7 @@ bool AikidoWork::end_here(const std::exception_ptr& error) {
 }
 
 std::exception_ptr AikidoWork::finish_on_host() {
-  // Plain writes, as to the memory of other tensors: autograd has no say in them.
+  // Plain writes to the memory of tensors, without autograd.
   const at::AutoDispatchBelowADInplaceOrView below;
   try {
     for (const Copy& copy : rest_->copies) write_back(copy);
@@ -315,8 +317,8 @@ void AikidoWork::write_back(const Copy& copy) {
        device, copy.tensor.nbytes()});
 }
 
-// The last of what is done on devices, also of what has failed in the middle: parts of
-// its result may be on their way up. Returns the first failure.
+// Last step of the work on devices, also after a failure, because parts of the result
+// may still be on their way up. Returns the first failure.
 std::exception_ptr AikidoWork::mark_results(std::exception_ptr error) {
   auto& landed = rest_->landed;
   try {
@@ -337,7 +339,7 @@ std::exception_ptr AikidoWork::mark_results(std::exception_ptr error) {
   return error;
 }
 
-// Requires: completed. Whoever takes a future marks it: exactly one does.
+// Requires: completed. The thread that takes a future marks it, so exactly one does.
 void AikidoWork::mark_futures() {
   std::unique_lock lock(mutex_);
   if (!futures_) return;
@@ -348,7 +350,7 @@ void AikidoWork::mark_futures() {
   if (future && error) {
     future->setError(error);
   } else if (future) {
-    // Whoever waits for it waits for what these streams have to do.
+    // A thread that waits for the future waits for the work of these streams.
     std::vector<c10::Stream> streams;
     if (has_landed_) {
       for (const Mark& mark : rest_->landed)
@@ -360,8 +362,7 @@ void AikidoWork::mark_futures() {
   if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
 }
 
-// Runs the turns in which its calls come to their end, if these end on the progress
-// thread only.
+// Runs turns of the loop until its calls end, if they end on the progress thread only.
 void AikidoWork::help(TimePoint deadline) {
   if (num_open_ == 0 || is_open_batch() || follows_) return;
   const auto engine = services_->engine.lock();
@@ -369,9 +370,9 @@ void AikidoWork::help(TimePoint deadline) {
   engine->help([this] { return num_open_ == 0; }, deadline, services_->spin);
 }
 
-// The engine ends its calls at their own deadline. Not where bytes come over a network
-// to more ranks than cores: the kernel lets a thread that has computed for long wait for
-// its turn, and the progress thread not. Steps of 11 ms took 14 ms there.
+// The engine ends its calls at their own deadline. Not used if bytes come over a
+// network to more ranks than cores. There the kernel delays a thread that has computed
+// for long, but not the progress thread. Steps of 11 ms took 14 ms.
 void AikidoWork::help_here() {
   if (!services_->is_crowded) return;
   trace::Recorder& recorder = *services_->recorder;
@@ -392,7 +393,7 @@ bool AikidoWork::wait(std::chrono::milliseconds timeout) {
   const WaitSpan span(recorder, recorder.is_armed() && !isCompleted());
   try {
     if (!is_over_) help(deadline);
-    // Without its lock where nothing is left to wait for, nor to throw.
+    // Without its lock if nothing is left to wait for or to throw.
     const bool is_quick = is_over_ && !exception_;
     if (is_quick) synchronize();
     const bool is_over = is_quick || ::c10d::Work::wait(left_until(deadline));
@@ -400,7 +401,7 @@ bool AikidoWork::wait(std::chrono::milliseconds timeout) {
     return is_over;
   } catch (...) {
     ::c10d::unregister_work(self);
-    // What had come before the failure is in no kernel's way.
+    // Results that arrived before the failure must not hold up any kernel.
     if (::c10d::Work::isCompleted()) synchronize();
     throw;
   }
@@ -428,7 +429,7 @@ bool AikidoWork::isCompleted() {
                                      [](const Mark& m) { return m.event->query(); });
 }
 
-// Without the lock where nothing changes any more.
+// Without the lock once nothing changes any more.
 bool AikidoWork::isSuccess() const {
   return is_over_ ? !exception_ : ::c10d::Work::isSuccess();
 }

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The handle of one call, or of several that were coalesced: completes with their
-// outcome or with the first failure. Dropping it neither cancels a call nor frees its
-// tensors early. All methods from any thread.
+// Work of one call, or of several coalesced calls. It completes with their outcome, or
+// with the first failure. Dropping it neither cancels a call nor frees its tensors
+// early. All methods from any thread.
 
 #include <atomic>
 #include <functional>
@@ -24,128 +24,128 @@ namespace aikido::adapter {
 
 class AikidoWork final : public ::c10d::Work {
  public:
-  // `results`: what result() and the future give. `staged`: of its copies those that
-  // are written back before the work completes, on a device by then queued. `held`:
-  // whatever else the engine reads or writes. `finish`: what is left to do on the host
-  // when the bytes are there; runs on the finisher's thread.
+  // `results`: returned by result() and by the future. `staged`: copies that are made
+  // before the work completes; on a device they are queued by then. `held`: other
+  // tensors that the engine reads or writes. `finish`: host work after the last byte;
+  // runs on the callback thread.
   struct Memory {
     std::vector<at::Tensor> results;
     Staged staged;
     std::vector<at::Tensor> held;
     std::function<void()> finish = {};
-    // On whose stream for copies up `finish` queues what makes the results.
+    // Device on which `finish` queues the results, on its stream for copies up.
     std::optional<c10::Device> lands_on = {};
     // Lives as long as `held`.
     std::shared_ptr<void> owner = {};
-    int num_parts = 0;  // beside the call itself, each of which complete_part() ends
+    int num_parts = 0;  // parts beside the call, each ended by complete_part()
   };
-  // What a backend gives all its works.
+  // Objects that a backend shares with all its works.
   struct Services {
     std::shared_ptr<Finisher> finisher;
     std::shared_ptr<Listeners> listeners;
-    // Where the calls are under way, and for how long who waits for one does not sleep.
+    // Engine of the calls, and the time for which a waiting thread does not sleep.
     std::weak_ptr<engine::Engine> engine;
     Duration spin{};
-    // Results of this group that the finisher has still to make. Shared: its work may
-    // outlive the group.
+    // Number of results of this group that the callback thread must still make. Shared,
+    // because its work may outlive the group.
     std::shared_ptr<std::atomic<int>> num_owed = std::make_shared<std::atomic<int>>(0);
     std::shared_ptr<trace::Recorder> recorder = {};
     std::shared_ptr<Transfers> transfers = std::make_shared<Transfers>();
-    // Ranks share memory and cores: who waits does the work himself.
+    // Ranks share memory and cores, so a waiting thread does the progress work itself.
     bool is_crowded = false;
   };
-  // `title`: "aikido:" and the operation, of static life.
+  // `title`: "aikido:" and the operation; static storage.
   AikidoWork(int rank, ::c10d::OpType type, const char* title,
              const std::vector<at::Tensor>& inputs,
              std::shared_ptr<const Services> services);
   ~AikidoWork() override;
 
   TimePoint started() const { return started_; }
-  // Another call of this work, with its memory. Only by the thread that made the work,
+  // Adds a call to this work, with its memory. Only on the thread that made the work,
   // before close().
   void open(Memory memory);
-  // The same for a message that is sent from `tensor`, in host memory, or received
+  // As open(), for a message that is sent from `tensor` in host memory, or received
   // there.
   void open_message(const at::Tensor& tensor, bool is_received);
-  // No further call comes.
+  // No further call follows.
   static void close(c10::intrusive_ptr<AikidoWork> self);
 
-  // Makes it a batch: it takes calls of this thread until end_batch(), or until this
-  // thread waits for it or asks for its end, which would never come otherwise. The
-  // second time nothing. Not by isCompleted(): torch's flight recorder asks it after
-  // every call.
+  // Makes the work a batch, which takes calls of this thread until end_batch(). It also
+  // ends if this thread waits for it or asks for its end, which would never come
+  // otherwise. A second call does nothing. isCompleted() does not end it, because
+  // torch's flight recorder calls that after every call.
   void begin_batch() { batch_of_ = this_thread_number(); }
   static void end_batch(c10::intrusive_ptr<AikidoWork> self);
   void end_batch_of_this_thread();
   bool is_open_batch() const { return batch_of_ != 0; }
-  // `next` takes the further calls of the batch that `work` was: if that is still under
-  // way, `next` completes after it, and fails with it.
+  // `next` takes the further calls of the batch that `work` was. If `work` is still in
+  // progress, `next` completes after it, and fails with it.
   static void follow(AikidoWork& work, const c10::intrusive_ptr<AikidoWork>& next);
-  // Never used again, unlike the ids of threads.
+  // Unique, unlike the ids of threads.
   static uint64_t this_thread_number();
-  // The end of one call, from the progress thread, which hands its reference over.
+  // End of one call. Called on the progress thread, which hands over its reference.
   static void complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
                        const collectives::Outcome& outcome);
   static void complete_message(c10::intrusive_ptr<AikidoWork> self,
                                const Status& status, Rank peer);
-  // The end of one of Memory::num_parts; any thread.
+  // End of one of Memory::num_parts. Any thread.
   static void complete_part(c10::intrusive_ptr<AikidoWork> self, const Status& status);
   void set_sequence_number(uint64_t seq) { seq_ = seq; }
 
-  // Empty until it has completed; throws what the call failed with.
+  // Empty until the work has completed. Throws if the call failed.
   std::optional<collectives::Outcome> outcome();
-  // Whom a failed call was waiting for.
+  // Ranks that a failed call was waiting for.
   std::vector<Rank> missing() const;
 
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
-  // On devices: the copies of the result are through.
+  // For devices: the copies of the result are done.
   bool isCompleted() override;
   bool isSuccess() const override;
-  // Returns when the call has ended on the host, and holds up the current streams of
-  // its devices until the result is there. Also takes the work out of torch's registry
-  // of works under way.
+  // Returns when the call has ended on the host. Makes the current streams of its
+  // devices wait until the result is there. Also removes the work from torch's registry
+  // of works in progress.
   bool wait(std::chrono::milliseconds timeout) override;
-  // The second of these alone. Requires: the call has ended.
+  // Only the part for the streams. Requires: the call has ended.
   void synchronize() override;
-  // For a thread that is about to sleep until a future of this work is marked. Where
-  // ranks share memory and cores it runs turns of the progress thread instead, as
-  // wait() does, and marks the futures, so that no other thread is woken. Returns
-  // before the end if another thread runs the turns. Never throws. Requires: callbacks
-  // of the futures may run here.
+  // For a thread that would sleep until a future of this work is marked. If ranks share
+  // memory and cores, it runs turns of the progress thread instead, as wait() does, and
+  // marks the futures. So no other thread is woken. Returns before the end if another
+  // thread runs the turns. Never throws. Requires: callbacks of the futures may run
+  // here.
   void help_here();
-  // Whether help_here() does anything.
+  // True if help_here() has an effect.
   bool may_be_helped_here() const { return services_->is_crowded; }
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   uint64_t getSequencenumber() const override { return seq_; }
-  // Milliseconds from the call to the result. Throws for work of a group that was not
-  // timing when it was made, and for work under way.
+  // Milliseconds from the call to the result. Throws if the group was not timing at the
+  // call, or if the work is in progress.
   float getDuration() const override;
   uint64_t getCompletionKey() const AIKIDO_OVERRIDE_SINCE_2_15 { return key_; }
 
  private:
-  // What most calls have and messages in host memory have not.
+  // Data of most calls, which messages in host memory do not need.
   struct Rest {
     std::vector<at::Tensor> results;
     std::vector<at::Tensor> held;
     std::vector<std::shared_ptr<void>> owners;
     std::vector<Copy> copies;
     std::vector<std::function<void()>> finishes;
-    std::vector<c10::Device> lands_on;  // beside those of copies
-    std::vector<Mark> landed;           // when the results are on their devices
+    std::vector<c10::Device> lands_on;  // in addition to the devices of copies
+    std::vector<Mark> landed;           // passed when the results are on their devices
     // Guarded by Work::mutex_ until the last call ends.
-    std::vector<c10::Device> devices;  // of the results, without the CPU
+    std::vector<c10::Device> devices;  // devices of the results, without the CPU
     collectives::Outcome outcome;
   };
   struct Futures {
     c10::intrusive_ptr<c10::ivalue::Future> tensors, result;
-    // Those of them that are still to be marked.
+    // Futures that are not marked yet.
     c10::intrusive_ptr<c10::ivalue::Future> unmarked, unmarked_result;
   };
 
-  // `recorded`: the inputs, for a profiler; null where there is none.
+  // `recorded`: inputs for a profiler. Null: there is none.
   AikidoWork(const std::vector<at::Tensor>* recorded, int rank, ::c10d::OpType type,
              const char* title, std::shared_ptr<const Services> services);
 
@@ -166,31 +166,32 @@ class AikidoWork final : public ::c10d::Work {
   const uint64_t key_;
   const TimePoint started_;
   const bool is_timed_;
-  // Changed before the last call ends, read after that: of a message in host memory its
-  // tensor, else all that is in `rest_`, which is there then.
+  // Written before the last call ends, read after that. A message in host memory uses
+  // message_, all other calls use rest_, which is not null then.
   at::Tensor message_;
   std::shared_ptr<Rest> rest_;
   std::atomic<bool> has_landed_ = false;  // rest_->landed is final
-  std::atomic<int> num_open_ = 1;         // calls, and one more until close()
-  std::atomic<uint64_t> batch_of_ = 0;    // the thread whose calls it takes; 0: none
-  std::atomic<bool> follows_ = false;     // another work, which may end on any thread
+  std::atomic<int> num_open_ = 1;         // calls, plus one until close()
+  std::atomic<uint64_t> batch_of_ = 0;    // thread whose calls it takes; 0: no batch
+  std::atomic<bool> follows_ =
+      false;  // set if it follows another work, which may end on any thread
   std::atomic<uint64_t> seq_ = 0;
   std::atomic<Rank> source_{};
-  // Of one that is timed, or that an info hook hears of; final once it has completed.
+  // Set for a timed work, or with an info hook. Final once the work has completed.
   std::optional<TimePoint> finished_;
-  // Set soon after Work::completed_: for who can do without Work::mutex_ then.
+  // Set soon after Work::completed_, for readers that avoid Work::mutex_.
   std::atomic<bool> is_over_ = false;
   // Guarded by Work::mutex_ until the last call ends.
   Status failure_;
   c10::intrusive_ptr<AikidoWork> next_;
   ::c10d::WorkResult work_result_ = ::c10d::WorkResult::SUCCESS;
-  // Null until somebody asks for one. Guarded by Work::mutex_.
+  // Null until a future is requested. Guarded by Work::mutex_.
   std::shared_ptr<Futures> futures_;
   std::atomic<bool> has_futures_ = false;
   std::atomic<bool> is_helped_here_ = false;  // by help_here()
 };
 
-// A reference to `work`, and so to its tensors, for the engine to hold.
+// Reference to `work`, and so to its tensors, for the engine.
 std::shared_ptr<void> keep_alive(const c10::intrusive_ptr<AikidoWork>& work);
 
 }  // namespace aikido::adapter

@@ -2,29 +2,28 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Elementwise reduction of several buffers in host memory, in one pass: every source is
-// read once and the result written once. Pure functions: any thread, no allocation, no
-// blocking.
+// Elementwise reduction of several buffers in host memory, in one pass: each source is
+// read once and the result is written once. Pure functions: any thread, no allocation,
+// no blocking.
 //
-// What is defined:
-//   integers  sum avg product min max band bor bxor    wrap around on overflow
-//   bool      all of these but avg; sum, max and bor are "or", product, min and band
-//   are
-//             "and"; any non-zero byte is true, results are 0 or 1
+// Defined operations:
+//   integers  sum avg product min max band bor bxor; wrap around on overflow
+//   bool      all of these except avg; sum, max and bor are "or"; product, min and
+//             band are "and"; a non-zero byte is true, results are 0 or 1
 //   floating  sum avg product min max
 //   complex   sum avg product
-// avg is the function of sum: the caller passes scale = 1 / contributors. Of integers
-// the sum wraps first; then it is divided by the number of contributors, towards zero.
-// NCCL gives the same.
+// avg uses the function of sum: the caller passes scale = 1 / contributors. For
+// integers the sum wraps first, and is then divided by the number of contributors,
+// rounding towards zero. NCCL gives the same.
 //
 // Note [same bits everywhere]
-// The sources are folded strictly in the order given, without fused multiply-add, so
-// that every instruction set, and the device twin, gives the same bits for the same
-// list. fp16 and bf16 accumulate in fp32 over all sources, are scaled in fp32 and
-// rounded once. Of a NaN only the fact is promised: sign and payload differ between
-// machines. min and max give NaN where any source is NaN, and the earlier source
-// where two compare equal (-0 and +0). The complex product is the schoolbook formula
-// (ac - bd) + i(ad + bc), without the recovery of infinities of C's Annex G.
+// The sources are folded strictly in the given order, without fused multiply-add. So
+// each instruction set, and the device twin, gives the same bits for the same list.
+// fp16 and bf16 accumulate in fp32 over all sources, are scaled in fp32 and are rounded
+// once. A NaN stays a NaN, but its sign and payload differ between machines. min and
+// max give NaN if any source is NaN. If two values compare equal (-0 and +0), they give
+// the earlier source. The complex product is the schoolbook formula (ac - bd) + i(ad +
+// bc), without the recovery of infinities of C's Annex G.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,15 +34,15 @@
 namespace aikido::kernels {
 
 // out[i] = scale * fold(sources[0][i], sources[1][i], ...) for i in [0, count).
-// Requires num_sources >= 1. `out` may be one of the sources; any other overlap between
+// Requires num_sources >= 1. `out` may be one of the sources. Any other overlap between
 // `out` and a source is undefined. Pointers need no alignment; with count 0 none is
-// looked at. `scale` goes to the accumulator's type first; 1.0 changes no bit. The avg
-// of integers divides by the whole number nearest to 1 / scale, where 0 < scale < 1;
-// all other integer and bool functions ignore `scale`.
+// read. `scale` is converted to the accumulator's type first; 1.0 changes no bit. The
+// avg of integers divides by the whole number nearest to 1 / scale, with 0 < scale < 1.
+// All other functions for integers and bool ignore `scale`.
 using ReduceFn = void (*)(void* out, const void* const* sources, size_t num_sources,
                           size_t count, double scale);
 
-// The fastest function that this CPU can run; nullptr when the pair is not defined.
+// Fastest function that this CPU can run. nullptr if the pair is not defined.
 [[nodiscard]] ReduceFn find_reduce(ReduceOp op, DType dtype);
 
 enum class InstructionSet : uint8_t { kPortable, kAvx2, kAvx512, kNeon };
@@ -51,11 +50,12 @@ enum class InstructionSet : uint8_t { kPortable, kAvx2, kAvx512, kNeon };
 // "portable", "avx2", ...
 [[nodiscard]] const char* name_of(InstructionSet set);
 
-// Built in and supported by this CPU, slowest first; kPortable is always the first.
+// Sets that are built in and supported by this CPU, slowest first. kPortable is always
+// the first.
 [[nodiscard]] std::vector<InstructionSet> available_sets();
 
-// The same from one set, for tests and benchmarks; nullptr also when `set` is not
-// among available_sets().
+// As find_reduce(op, dtype), but of one set, for tests and benchmarks. nullptr also if
+// `set` is not among available_sets().
 [[nodiscard]] ReduceFn find_reduce(ReduceOp op, DType dtype, InstructionSet set);
 
 }  // namespace aikido::kernels

@@ -17,54 +17,58 @@
 namespace aikido::kernels {
 namespace {
 
-// Of a partial result that goes through memory: stays in the L1 cache.
+// Block of a partial result that passes through memory: it stays in the L1 cache.
 constexpr size_t kBlockBytes = 4096;
-// Sources of one loop: that many pointers fit the registers of x86.
+// Most sources of one loop: that many pointers fit into the registers of x86.
 constexpr size_t kMostSources = 8;
-// What a call reads of all sources together is not in the L1 cache from here on.
+// From this many bytes on, of all sources of a call, the data is not in the L1 cache.
 constexpr size_t kFarBytes = 64 << 10;
-// How far ahead such a loop asks for what it reads, on a CPU that wants it to
-// (prefetch.h): what the CPU reads ahead by itself ends with each page, which on some
-// costs a fifth of what the L3 cache gives, and 5 % out of it with two sources. One
-// line of each row is enough to lead it on; asking for all of them takes 4 % of what
-// the L2 cache gives with AVX. With more streams it goes on by itself.
+// Distance in bytes at which a loop prefetches, on a CPU that benefits from it
+// (prefetch.h). The hardware prefetcher stops at each page. With two sources, on some
+// CPUs, that costs a fifth of the speed from the L3 cache and 5 % of the speed from
+// memory. To continue it, one line of each row is enough. Prefetching all lines would
+// cost 4 % of the speed from the L2 cache with AVX. With more streams the prefetcher
+// continues by itself.
 constexpr size_t kAheadBytes = 1024;
 constexpr size_t kMostPrefetched = 4;
-// But out of memory many streams leave the CPU too few reads under way, the more so the
-// narrower the vectors are: asking for every line gives eight a quarter more without
-// AVX and 6 % more with AVX-512, and four 8 % more with AVX2 and 2 % with AVX-512; two
-// have as much. All that a call reads is not in an L2 cache of 1 MiB from here on.
+// Limits for prefetching every line of many streams in memory. Many streams leave the
+// CPU too few reads in progress, and the more so with narrower vectors. Prefetching
+// every line gives eight streams a quarter more without AVX and 6 % more with AVX-512.
+// It gives four streams 8 % more with AVX2 and 2 % with AVX-512, and two streams
+// nothing. From kOutOfCacheBytes on, the data of a call is not in an L2 cache of 1 MiB.
 constexpr size_t kLeastMany = 4;
 constexpr size_t kOutOfCacheBytes = 1 << 20;
 constexpr size_t kLineBytes = 64;
-// Without AVX an x86 CPU adds from memory only what is aligned; else loads are extra
-// instructions, which take 3 % of what the L1 cache gives.
+// Without AVX, an x86 CPU can add from memory only aligned data. Otherwise loads are
+// separate instructions, which cost 3 % of the speed from the L1 cache.
 #if defined(__SSE2__) && !defined(__AVX__)
 constexpr bool kAlignedPays = true;
 #else
 constexpr bool kAlignedPays = false;
 #endif
-// Vectors of a source in a row: with half as many, eight sources lose an eighth of what
-// the L2 cache gives.
+// Vectors of one source in a row. With half as many, eight sources lose an eighth of
+// the speed from the L2 cache.
 constexpr size_t kVecsInRow = 8;
-// Of what lies in the L1 cache. There a row's own instructions count: the sums of up to
-// four sources gain 4 % without AVX and 2 % with AVX2 by rows of all registers. With
-// AVX-512 short rows gain 1 %, as there are fewer of them in the first place.
+// Row length for data in the L1 cache, where the instructions of a row itself count.
+// Rows of all registers make sums of up to four sources 4 % faster without AVX and 2 %
+// faster with AVX2. With AVX-512 short rows are 1 % faster, because there are fewer of
+// them anyway.
 template <size_t K>
 constexpr size_t kVecsInNearRow = kVectorBytes == 64     ? kVecsInRow / 2
                                   : K <= kMostPrefetched ? kVecsInRow * 2
                                                          : kVecsInRow;
-// Of up to kMostPrefetched sources that are asked for ahead. Four get 8 % more out of
-// the L2 cache by half of such rows without AVX, where each line is asked for then, and
-// with AVX2 3 % more by whole ones.
+// Row length for up to kMostPrefetched sources with prefetching. Without AVX, half rows
+// make four sources 8 % faster from the L2 cache, because each line is prefetched then.
+// With AVX2, whole rows are 3 % faster.
 constexpr size_t kVecsInFarRow = kVectorBytes == 32 ? kVecsInRow : kVecsInRow / 2;
 
-// On a CPU that is not asked ahead, whose 512-bit vectors get up to a tenth less out of
-// memory than 256-bit ones, in rows of 256 bytes or of 512, and as much out of the
-// caches.
+// Vector size on a CPU that does not benefit from prefetching. Its 512-bit vectors get
+// up to a tenth less from memory than 256-bit vectors, in rows of 256 or 512 bytes, and
+// as much from the caches.
 constexpr size_t kCalmVectorBytes = kVectorBytes == 64 ? 32 : kVectorBytes;
 
-// Elements: how one, or a vector of them, is read into an accumulator and written back.
+// Element types: how a value, or a vector of values, is read into an accumulator and
+// written back.
 template <class T>
 struct Plain {
   using Acc = T;
@@ -88,9 +92,9 @@ struct Vector {
   typedef T Type __attribute__((vector_size(bytes)));
 };
 
-// `num_vecs` values of V, which is an element or a vector, at byte `at` of the first K
-// sources: a source at a time, so that each stream is read in longer pieces. Asks for
-// so many lines ahead of each.
+// Folds `num_vecs` values of V, an element or a vector, at byte `at` of the first K
+// sources. Reads one source at a time, so that each stream is read in longer pieces.
+// Prefetches so many lines of each.
 template <class E, class Op, bool Scaled, size_t K, size_t lines_ahead, bool IsAligned,
           class V, size_t num_vecs>
 [[gnu::always_inline]] inline void fold_step(Byte* out, const Byte* const* from,
@@ -112,16 +116,17 @@ template <class E, class Op, bool Scaled, size_t K, size_t lines_ahead, bool IsA
   }
 }
 
-// The same pointer, of which the compiler knows nothing. It would otherwise address
-// many sources by one common index, and Intel CPUs then split each addition into two
-// micro-ops: with AVX2 that takes eight sources a sixth of what the L1 cache gives.
+// Returns the same pointer, but hides its origin from the compiler. Otherwise the
+// compiler addresses many sources with one common index, and Intel CPUs then split each
+// addition into two micro-operations. With AVX2 that costs eight sources a sixth of the
+// speed from the L1 cache.
 [[gnu::always_inline]] inline const Byte* opaque(const Byte* from) {
   asm("" : "+r"(from));
   return from;
 }
 
-// What is left behind whole rows, from byte `at` on. Apart from them, so that a call
-// without a rest needs no stack.
+// Folds the rest behind the whole rows, from byte `at` on. A separate function, so that
+// a call without a rest needs no stack.
 template <class E, class Op, bool Scaled, size_t K, class V>
 [[gnu::noinline]] void fold_rest(Byte* out, const void* const* sources, size_t at,
                                  size_t bytes, typename E::Acc scale) {
@@ -133,7 +138,7 @@ template <class E, class Op, bool Scaled, size_t K, class V>
     fold_step<E, Op, Scaled, K, 0, false, typename E::Acc, 1>(out, from, at, scale);
 }
 
-// IsAligned: the sources are, to a vector.
+// IsAligned: the sources are aligned to a vector.
 template <class E, class Op, bool Scaled, size_t K, size_t lines_ahead,
           bool IsAligned = false, size_t num_vecs = kVecsInRow,
           size_t vector_bytes = kVectorBytes>
@@ -160,7 +165,7 @@ bool are_aligned(const void* const* sources) {
   return bits % kVectorBytes == 0;
 }
 
-// Asks for nothing ahead.
+// Without prefetching.
 template <class E, class Op, bool Scaled, size_t K, size_t num_vecs>
 void fold_plainly(Byte* out, const void* const* sources, size_t bytes,
                   typename E::Acc scale) {
@@ -190,8 +195,8 @@ void fold_by_size(Byte* out, const void* const* sources, size_t bytes,
     fold_plainly<E, Op, Scaled, K, kVecsInRow>(out, sources, bytes, scale);
 }
 
-// Only sums have a loop for each cache: other operations are rare, and their loops would
-// take half of the time that this file takes to compile.
+// Only sums have a loop for each cache. Other operations are rare, and their loops
+// would take half of the compile time of this file.
 template <class E, class Op, bool Scaled, size_t K>
 void fold_exactly(Byte* out, const void* const* sources, size_t bytes,
                   typename E::Acc scale) {
@@ -225,8 +230,8 @@ void fold_few(Byte* out, const void* const* sources, size_t num_sources, size_t 
     fold_exactly<E, Op, Scaled, 4>(out, sources, bytes, scale);
 }
 
-// Other numbers of sources: some at a time, for blocks whose partial results stay in
-// the L1 cache in between.
+// Other numbers of sources: some at a time, in blocks whose partial results stay in the
+// L1 cache.
 template <class E, class Op, bool Scaled>
 void fold_many(Byte* out, const void* const* sources, size_t num_sources, size_t bytes,
                typename E::Acc scale) {

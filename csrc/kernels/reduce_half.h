@@ -27,7 +27,7 @@ typedef float FloatVec __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t WordVec __attribute__((vector_size(4 * kLanes)));
 typedef uint16_t HalfVec __attribute__((vector_size(2 * kLanes)));
 
-// Zero-extends: the compilers' own conversion takes five instructions where one does.
+// Zero-extends. The compilers' own conversion takes five instructions instead of one.
 inline WordVec to_words(HalfVec h) {
 #if defined(__AVX512F__)
   return __builtin_bit_cast(
@@ -44,7 +44,7 @@ struct Fp16 {
   static float widen(uint16_t h) { return fp16_to_float(h); }
   static uint16_t narrow(float f) { return float_to_fp16(f); }
 #if defined(__AVX512F__)
-  // The forms without a mask trip a false "uninitialised" warning of gcc 12.
+  // The forms without a mask cause a false "uninitialised" warning of gcc 12.
   static constexpr __mmask16 kAll = 0xffff;
   static FloatVec widen(HalfVec h) {
     return _mm512_maskz_cvtph_ps(kAll, __builtin_bit_cast(__m256i, h));
@@ -88,8 +88,8 @@ struct Bf16 {
   }
 };
 
-// One step of `num_vecs` values of V (uint16_t or HalfVec) at byte `at` of each buffer;
-// A is the matching accumulator.
+// One step for `num_vecs` values of V (uint16_t or HalfVec) at byte `at` of each
+// buffer. A is the matching accumulator.
 template <class H, class Op, class V, class A, size_t num_vecs>
 void half_step(Byte* out, const void* const* sources, size_t num_sources, size_t at,
                float scale, bool is_scaled) {

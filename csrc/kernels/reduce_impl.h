@@ -21,9 +21,9 @@ namespace aikido::kernels {
 
 namespace {
 
-// The exported shape. `Lanes` elements of E make one element of the dtype: the sum of
-// complex numbers is the sum of twice as many real ones, and a wide integer so many
-// bytes.
+// Function of the exported type. `Lanes` elements of E make one element of the dtype: a
+// sum of complex numbers is a sum of twice as many real numbers, and a wide integer
+// consists of several narrower parts.
 template <class E, class Op, size_t Lanes = 1>
 void reduce(void* out, const void* const* sources, size_t num_sources, size_t count,
             double scale) {
@@ -32,11 +32,11 @@ void reduce(void* out, const void* const* sources, size_t num_sources, size_t co
     if (scale != 1.0)
       return fold<E, Op, true>(out, sources, num_sources, count * Lanes, scale);
   }
-  // The factor is not used: integers ignore it, and 1.0 changes nothing.
+  // The factor has no effect: integers ignore it, and 1.0 changes nothing.
   fold<E, Op, false>(out, sources, num_sources, count * Lanes, 1.0);
 }
 
-// Multiplies block by block; real and imaginary parts apart, so that lanes are full.
+// Multiplies in blocks, with real and imaginary parts apart, so that vectors are full.
 template <class T>
 void complex_product(void* out, const void* const* sources, size_t num_sources,
                      size_t count, double scale) {
@@ -75,7 +75,7 @@ void complex_product(void* out, const void* const* sources, size_t num_sources,
   }
 }
 
-// The divisor may have more bits than T: a group of int8 can have 1,000 members.
+// The divisor may need more bits than T: a group can have 1,000 members with int8.
 template <class T>
 void integer_mean(void* out, const void* const* sources, size_t num_sources,
                   size_t count, double scale) {
@@ -99,7 +99,7 @@ ReduceFn find_integer(ReduceOp op) {
       return reduce<Plain<T>, Min>;
     case ReduceOp::kMax:
       return reduce<Plain<T>, Max>;
-    // Bits are the same in numbers of any width.
+    // Bit operations do not depend on the width of the number.
     case ReduceOp::kBand:
       return reduce<Plain<uint8_t>, Band, sizeof(T)>;
     case ReduceOp::kBor:
@@ -130,7 +130,7 @@ ReduceFn find_bool(ReduceOp op) {
   return nullptr;
 }
 
-// Real numbers, by functions that `get` names for an operation.
+// Table for real numbers: `get` returns the function for an operation.
 template <class Get>
 ReduceFn find_real(ReduceOp op, Get get) {
   switch (op) {

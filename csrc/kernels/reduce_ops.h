@@ -15,7 +15,7 @@ namespace {
 
 using Byte = unsigned char;
 
-// Of the widest vectors of this instruction set.
+// Bytes of the widest vectors of this instruction set.
 #if defined(__AVX512F__)
 constexpr size_t kVectorBytes = 64;
 #elif defined(__AVX2__)
@@ -35,7 +35,7 @@ void store_unaligned(Byte* to, T value) {
   __builtin_memcpy(to, &value, sizeof(T));
 }
 
-// Integer arguments of sum and product are unsigned, so that they wrap.
+// Integer arguments of sum and product are unsigned, so that they wrap around.
 struct Sum {
   template <class T>
   static T apply(T a, T b) {

@@ -2,9 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What reduce_<set>.cpp gives to reduce.cpp, and nobody else: the function of one
-// instruction set for a pair, nullptr when the pair is not defined. A result may only
-// be called on a CPU that has the set. Those of another architecture are not defined.
+// Interface between reduce_<set>.cpp and reduce.cpp: the function of one instruction
+// set for a pair of operation and dtype. nullptr if the pair is not defined. A returned
+// function may be called only on a CPU with that set. Sets of other architectures are
+// not defined.
 
 #include "base/types.h"
 #include "kernels/reduce.h"

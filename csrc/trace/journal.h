@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What befell the members of the groups of this process, in order: rare events, for
-// readers that come now and then and each keep their own place. Of fixed length. It is
-// the process's, so that what befell a group is still there when the group is not.
-// Methods from any thread.
+// Log of member events of all groups of this process, in order. Events are rare.
+// Readers come now and then, and each keeps its own position. The log has a fixed
+// length. It belongs to the process, so it outlives its groups. Methods from any
+// thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,36 +19,37 @@
 namespace aikido::trace {
 
 enum class EventKind : uint8_t {
-  kLate,         // a member is suspected: what is for it to do holds up the others
-  kSilent,       // a member is suspected: nothing comes from it
-  kShardsMoved,  // others own what a member owned
-  kShardsBack,   // it owns shards again
-  kStoodIn,      // a backup gave in the place of a member
-  kOut,          // calls that may skip go on without a member
-  kBack,         // it takes part in them again
-  kLost,         // the connection to a member is gone, and it has not said goodbye
+  kLate,         // a member is suspected: others wait for its work
+  kSilent,       // a member is suspected: it sends nothing
+  kShardsMoved,  // the shards of a member got other owners
+  kShardsBack,   // a member owns shards again
+  kStoodIn,      // a backup contributed in place of a member
+  kOut,          // a member is excluded: calls that may skip go on without it
+  kBack,         // a member takes part in them again
+  kLost,         // the connection to a member is lost, without a goodbye
 };
-// As Python reads it.
+// Name of the kind in Python.
 const char* name_of(EventKind kind);
 
 struct Event {
-  uint64_t number = 0;  // 1 for the first of the process
+  uint64_t number = 0;  // 1 for the first event of the process
   EventKind kind = EventKind::kLate;
   std::string group;
-  Rank self;    // in that group, at that time
-  Rank member;  // whom it befell
-  // Ranks. kShardsMoved: who owns shards now; kStoodIn: the backup.
+  Rank self;    // rank of this process in the group at that time
+  Rank member;  // member that the event is about
+  // Ranks. kShardsMoved: the present owners; kStoodIn: the backup.
   std::vector<int32_t> by;
-  std::string text;  // kLost: the sentence that callers get
+  std::string text;  // kLost: the error text that callers get
 };
 
 class Journal {
  public:
   static constexpr size_t kRoom = 4096;
 
-  // Gives it its number. The oldest goes when there is no room.
+  // Adds an event and gives it its number. If the log is full, the oldest event is
+  // dropped.
   void add(Event event);
-  // Those with a higher number than `number` that are still there, ascending.
+  // Events with a higher number than `number` that are still in the log, ascending.
   [[nodiscard]] std::vector<Event> after(uint64_t number) const;
 
  private:

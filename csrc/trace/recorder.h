@@ -2,9 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Records spans of this process while it is armed: by hand, or for some steps of the
-// user's training. Each thread writes to a ring of its own, whose memory is taken when
-// it first records. Disarmed it costs one relaxed load. Methods from any thread.
+// Recorder of the spans of this process while it is armed: by hand, or for some
+// training steps of the user. Each thread writes to its own ring, which is allocated
+// with its first span. While disarmed, a check costs one relaxed load. Methods from any
+// thread.
 
 #include <atomic>
 #include <condition_variable>
@@ -24,23 +25,23 @@
 
 namespace aikido::trace {
 
-// Somebody with calls that are under way, for dumps of a job that hangs.
+// Object with calls in progress, for dumps of a job that hangs.
 class Unfinished {
  public:
   virtual ~Unfinished() = default;
-  // Adds their spans to `spans`, with that end. Any thread; under the lock of the
-  // recorder.
+  // Appends the spans of calls in progress, with the end `now_ns`. Any thread; the lock
+  // of the recorder is held.
   virtual void add_open(int64_t now_ns, std::vector<Span>& spans) const = 0;
 };
 
 class Recorder {
  public:
-  // Threads that can record; spans of further ones are dropped and counted.
+  // Limit of recording threads. Spans of further threads are dropped and counted.
   static constexpr size_t kMaxThreads = 64;
   static constexpr size_t kSpansPerThread = 1 << 15;
   static constexpr int64_t kNotTraced = -1;
 
-  // `clock` must outlive it; null: the system's.
+  // `clock` must outlive the recorder. Null: the system's clock.
   explicit Recorder(size_t spans_per_thread = kSpansPerThread,
                     const Clock* clock = nullptr);
   ~Recorder();
@@ -48,41 +49,42 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   bool is_armed() const { return is_armed_.load(std::memory_order_relaxed); }
-  // The step that is under way if it is traced, else kNotTraced.
+  // Number of the current step if it is traced, else kNotTraced.
   int64_t traced_step() const {
     return is_armed() ? step_.load(std::memory_order_relaxed) : kNotTraced;
   }
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
   TimePoint now() const { return clock_->now(); }
 
-  // From now on until disarm().
+  // Records from now on until disarm().
   void arm();
-  // In the steps from `first` to `last`, both included.
+  // Records in the steps from `first` to `last`, inclusive.
   void arm_steps(int64_t first, int64_t last);
   void disarm();
-  // The user begins step `step`; 0 before the first call.
+  // The user begins step `step`. It is 0 before the first call.
   void set_step(int64_t step);
 
-  // Armed or not: what began while it was armed may end later.
+  // Records a span, armed or not: it may have begun while the recorder was armed.
   void record(const Span& span);
-  // The number of a name, for Span::name; the same for the same text. Names are few:
-  // after 65535 of them all further ones are the last.
+  // Number for a name, for Span::name. Equal texts get equal numbers. After 65535
+  // names, all further names get the last number.
   uint16_t name(const std::string& text);
 
-  // take() asks `calls` as well, until it is removed.
+  // take() asks `calls` too, until it is removed.
   void add(const Unfinished* calls);
   void remove(const Unfinished* calls);
 
   struct Taken {
-    // Of one thread after the other, each in its order; then what is under way.
+    // thread by thread, each in order; then calls in progress
     std::vector<Span> spans;
     uint64_t num_dropped = 0;
     std::vector<std::string> names;
   };
-  // Takes out all that was recorded. What is under way is there, and comes again.
+  // Removes and returns all recorded spans. Spans of calls in progress are included,
+  // and will come again.
   Taken take();
 
-  // Of the members of all groups of the process; armed or not.
+  // Events of members of all groups of the process, recorded whether armed or not.
   Journal& journal() { return journal_; }
 
  private:
@@ -93,7 +95,7 @@ class Recorder {
   const size_t spans_per_thread_;
   const SystemClock system_clock_;
   const Clock* const clock_;
-  const uint64_t id_;  // never used again, unlike its address
+  const uint64_t id_;  // unique, unlike the address
   const OwnProcess own_process_;
   std::atomic<bool> is_armed_{false};
   std::atomic<int64_t> step_{0};
@@ -109,7 +111,7 @@ class Recorder {
   std::vector<const Unfinished*> unfinished_;
   bool is_ending_ = false;
   std::condition_variable watch_;
-  std::thread watcher_;  // started when it is armed for the first time
+  std::thread watcher_;  // started when the recorder is first armed
 };
 
 }  // namespace aikido::trace

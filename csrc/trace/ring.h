@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The spans of one thread, in memory that is taken once. One thread pushes, one at a
-// time pops; neither waits for the other.
+// Fixed-size queue for the spans of one thread. One thread pushes, and one thread at a
+// time pops. Neither waits for the other.
 
 #include <atomic>
 #include <cstddef>
@@ -19,12 +19,12 @@ class Ring {
   // Room for `capacity` spans, at least 1.
   explicit Ring(size_t capacity);
 
-  // False, and the span is dropped and counted: it is full. What was recorded first
-  // stays, because it is where a trace begins.
+  // Appends a span. False: the ring is full, and the span is dropped and counted. The
+  // first spans are kept, because they contain the beginning of the trace.
   bool push(const Span& span);
-  // Appends all that is in it, oldest first.
+  // Moves all spans to the end of `spans`, oldest first.
   void pop_all(std::vector<Span>& spans);
-  // Dropped since the last time that this was asked.
+  // Number of dropped spans since the last call.
   uint64_t take_dropped() { return dropped_.exchange(0, std::memory_order_relaxed); }
 
  private:

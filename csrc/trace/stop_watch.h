@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Tells when the process did not run: it was stopped, its machine slept, or others took
-// all processors. PURE: looks at regular times in, spans out. One thread.
+// Detector of times when the process did not run: it was stopped, its machine slept, or
+// others took all processors. Pure: takes regular looks, returns spans. One thread.
 
 #include <optional>
 
@@ -13,15 +13,15 @@ namespace aikido::trace {
 
 class StopWatch {
  public:
-  // How often it wants to be asked.
+  // Interval of the looks.
   static constexpr Duration kInterval = std::chrono::milliseconds(40);
-  // A look that comes so much later than it should is a stop. Far above what a busy
-  // machine makes a thread wait that mostly sleeps.
+  // A look that is later than this is a stop. Far more than a busy machine delays a
+  // thread that mostly sleeps.
   static constexpr Duration kTolerance = std::chrono::milliseconds(80);
 
-  // What has passed since the last look, if that was a stop.
+  // Span since the last look, if it was a stop.
   std::optional<Span> look(TimePoint now);
-  // The next look is the first.
+  // The next look counts as the first.
   void restart() { last_.reset(); }
 
  private:
