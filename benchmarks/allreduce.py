@@ -2,17 +2,18 @@
 # Copyright (c) the aikido authors
 """Strict allreduce on this machine: aikido and Gloo in the same processes.
 
-Both take turns, with each algorithm that is asked for; allreduce_ranks.py says how an
-operation is timed. Sums are checked for equality on every rank. With --mbit each rank
-is on a host of its own (lab/), whose link is that fast each way; with --hosts there are
-so many, with several ranks each, which share its link. With --unshaped each rank is on
-a host of its own, too, and links are as fast as this machine. Ranks of one host share
-memory, or use TCP with --tcp. But for links with a rate the least that an allreduce
-takes there has its turns, too (least_exchange.py).
+Both take turns, with each requested algorithm; allreduce_ranks.py describes the timing
+of an operation. Sums are checked for equality on every rank.
 
-With --device cuda tensors are on GPUs, which ranks share where there are fewer. The
-algorithms then go through the host; "ipc" is in the memory of the GPU that all ranks
-share, and "nccl" is NCCL itself, which needs a GPU for each rank.
+With --mbit each rank is on a host of its own (lab/), with a link of this rate in each
+direction. With --hosts there are that many hosts, each with several ranks that share
+its link. With --unshaped each rank is on a host of its own, too, and links are as fast
+as this machine. Ranks of one host share memory, or use TCP with --tcp. Unless links
+have a rate, the least exchange of an allreduce takes turns as well (least_exchange.py).
+
+With --device cuda tensors are on GPUs. If there are fewer GPUs than ranks, ranks share
+them. The algorithms then go through the host; "ipc" uses the memory of the GPU that all
+ranks share, and "nccl" is NCCL itself, which needs a GPU for each rank.
 """
 
 import contextlib
@@ -38,20 +39,20 @@ from benchmarks.local_ranks import run_ranks
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
-BETWEEN_HOSTS = "TCP between hosts"  # whose links are not limited
-# What aikido must keep within, as a share of Gloo's median, for each of SIZES.
+BETWEEN_HOSTS = "TCP between hosts"  # links between these hosts have no rate limit
+# Largest allowed share of Gloo's median for each of SIZES.
 BARS = {
     TCP: dict(zip(SIZES, (0.25, 0.25, 0.9, 0.9, 0.85), strict=True)),
     SHARED_MEMORY: dict(zip(SIZES, (0.1, 0.1, 0.25, 0.35, 0.45), strict=True)),
 }
 BARS[BETWEEN_HOSTS] = BARS[TCP]
-# Of two ranks over TCP, which have a core each here.
+# For two ranks over TCP, each of which has a core of its own here.
 PAIR_BARS = dict.fromkeys(SIZES, 0.8)
-# Where links are slow, Gloo is as fast as they are.
+# On slow links Gloo is as fast as the links.
 SLOW_LINK_BARS = {MIB: 1.1, 16 * MIB: 1.1}
 CPU, CUDA = "cpu", "cuda"
 ALGORITHMS = ("direct", "ring", "halving_doubling", "tree", "two_level", "one_owner")
-# What else there is for tensors on GPUs.
+# Further methods for tensors on GPUs.
 BETWEEN_DEVICES = ("ipc", "nccl")
 DEFAULT_ALGORITHMS = {CPU: "direct", CUDA: "direct,ipc"}
 LIMIT_S = 900
@@ -77,7 +78,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_algorithms(text: str | None, device: str = CPU) -> list[str]:
-    """Names of algorithms from "ring,tree", or all of them; auto takes one of them."""
+    """Names of algorithms from "ring,tree" or "all"; "auto" lets aikido choose."""
     if device not in (CPU, CUDA):
         raise typer.BadParameter(f"{device!r}: a device is cpu or cuda")
     names = (text or DEFAULT_ALGORITHMS[device]).split(",")
@@ -95,7 +96,9 @@ def parse_algorithms(text: str | None, device: str = CPU) -> list[str]:
 def spread(
     ranks: int, hosts: int | None, mbit: float | None, *, interleaved: bool = False
 ) -> list[int]:
-    """The host of each rank; neighbours are on one, or on different ones."""
+    """The host of each rank; neighbouring ranks are on one host, or on different
+    hosts.
+    """
     if hosts is not None and mbit is None:
         raise typer.BadParameter("hosts have links: give their rate with --mbit")
     if hosts is not None and hosts > ranks:
@@ -133,7 +136,7 @@ def measure(
     least_over: str | None,
     on_hosts: bool,
 ) -> tuple[dict[int, dict[str, common.Samples]], int]:
-    """Milliseconds by size and what was measured, and how many had a late start.
+    """Milliseconds by size and method, and the number of operations with a late start.
 
     Raises RanksFailedError, LabError or BuildError.
     """
@@ -241,7 +244,7 @@ def on_device(device: str) -> str:
 
 
 def bars(transport: str, num_ranks: int, mbit: float | None) -> dict[int, float]:
-    """By size in bytes, for ranks that have a link each."""
+    """Bars by size in bytes, for ranks that have a link each."""
     if mbit is not None:
         return SLOW_LINK_BARS
     if transport != SHARED_MEMORY and num_ranks == 2:
@@ -259,8 +262,10 @@ def judged(
     hosts: int | None = None,
     device: str = CPU,
 ) -> common.Result:
-    """Beside Gloo. No bar is asked of what misses it where the least does, too."""
-    # The bars are for ranks that have a link each, and for memory of the host.
+    """Result beside Gloo. A row has no bar if the least exchange misses the bar,
+    too.
+    """
+    # The bars are for ranks with a link each, and for host memory.
     has_bar = algorithm == "direct" and hosts is None and device == CPU
     bar = bars(transport, num_ranks, mbit).get(num_bytes) if has_bar else None
     ms = {name: s.median for name, s in samples.items()}
@@ -318,38 +323,38 @@ def main(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help="Of aikido, separated by commas, or all; direct if none is given, and "
-            "with cuda ipc as well."
+            help="Algorithms of aikido, separated by commas, or all; default: direct, "
+            "and with cuda also ipc."
         ),
     ] = None,
     iterations: Annotated[
-        int, typer.Option(min=1, help="Measurements in a row of each backend.")
+        int, typer.Option(min=1, help="Measurements in a row with each backend.")
     ] = 6,
     alternations: Annotated[
-        int, typer.Option(min=1, help="How often the backends take turns.")
+        int, typer.Option(min=1, help="Number of turns of each backend.")
     ] = 4,
     mbit: Annotated[
         float | None,
-        typer.Option(help="Hosts with links of this rate, in Mbit/s; needs root."),
+        typer.Option(help="Use hosts with links of this rate, in Mbit/s; needs root."),
     ] = None,
     hosts: Annotated[
         int | None,
-        typer.Option(min=1, help="The ranks are spread over so many; with --mbit."),
+        typer.Option(min=1, help="Number of hosts for the ranks; with --mbit."),
     ] = None,
     interleaved: Annotated[
-        bool, typer.Option("--interleaved", help="Neighbours are on different hosts.")
+        bool, typer.Option("--interleaved", help="Put neighbours on different hosts.")
     ] = False,
     unshaped: Annotated[
-        bool, typer.Option("--unshaped", help="Hosts with fast links; needs root.")
+        bool, typer.Option("--unshaped", help="Use hosts with fast links; needs root.")
     ] = False,
     tcp: Annotated[
-        bool, typer.Option("--tcp", help="aikido shares no memory between ranks.")
+        bool, typer.Option("--tcp", help="Share no memory between ranks of aikido.")
     ] = False,
     device: Annotated[
-        str, typer.Option(help="Where the tensors are: cpu or cuda.")
+        str, typer.Option(help="Device of the tensors: cpu or cuda.")
     ] = CPU,
     least: Annotated[
-        bool, typer.Option(help="Also the least that it takes, without --mbit.")
+        bool, typer.Option(help="Also measure the least exchange, without --mbit.")
     ] = True,
 ) -> None:
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""

@@ -2,13 +2,13 @@
 # Copyright (c) the aikido authors
 """One rank of the allreduce benchmark; started by allreduce.py.
 
-How an operation is timed: the ranks agree on a moment a little ahead and sleep until
-then, so both backends start from rest and on idle cores. Its time is from the start of
-the last rank to the end of the last rank; the clock is that of the machine, the same
-for all. Who is through rests until the others should be too: what it does to meet them
-would take the cores that they need, and be in their times. When a rank wakes late the
-operation is done again, some times at most: what is still late then is counted, because
-it measures the machine more than the backend.
+Timing of an operation: the ranks agree on a moment shortly ahead and sleep until then,
+so both backends start from rest and on idle cores. The time runs from the start of the
+last rank to the end of the last rank. All ranks use the machine's clock. A rank that
+has finished rests until the others should have finished, too. Otherwise its work for
+the next meeting would take cores from the others, and count in their times. If a rank
+wakes up late, the operation is repeated, up to MOST_ATTEMPTS times. A remaining late
+start is counted, because such a time measures the machine rather than the backend.
 """
 
 import json
@@ -27,29 +27,33 @@ from aikido_torch import Options
 from benchmarks.launch import emit, leave
 from benchmarks.least_exchange import Least, least_over
 
-TOLERATED_S = 0.001  # from the agreed start to that of the last rank
-REST_S = 0.02  # behind an operation; one that takes longer hardly feels a meeting
+TOLERATED_S = 0.001  # from the agreed start to the start of the last rank
+# After an operation. An operation that takes longer is hardly affected by a meeting.
+REST_S = 0.02
 MOST_ATTEMPTS = 3  # per measurement
 WARM_UP = 3
 
 
 class Meeting:
-    """Starts all ranks at the same moment and learns when the last of them ended."""
+    """Synchronizer that starts all ranks at one moment and learns when the last one
+    ended.
+    """
 
     def __init__(self, group: dist.ProcessGroup):
         self._group = group
-        self._margin_s = 0.015  # from agreeing on a start to the start
+        self._margin_s = 0.015  # time from the agreement on a start to the start
 
     def time(
         self, prepare: Callable[[], object], operation: Callable[[], object]
     ) -> tuple[float, bool]:
-        """Seconds from the last start to the last end, and if that start was in time.
+        """Seconds from the last start to the last end, and True if that start was on
+        time.
 
         All ranks must call it.
         """
         for _ in range(MOST_ATTEMPTS):
             prepare()
-            self._latest(0.0)  # so that all enter the next line within a few ms
+            self._latest(0.0)  # so that all ranks reach the next line within a few ms
             (agreed,) = self._latest(time.monotonic() + self._margin_s)
             time.sleep(max(0.0, agreed - time.monotonic()))
             start = time.monotonic()
@@ -69,14 +73,14 @@ class Meeting:
 
 
 def finished(device: torch.device, call: Callable[..., object], *args, **kwargs):
-    """Calls and waits until the device has done what was queued."""
+    """Calls a function and waits until the device has done the queued work."""
     call(*args, **kwargs)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def device_of(name: str, rank: int) -> torch.device:
-    """Of this rank: ranks share devices where there are fewer."""
+    """Device of this rank; ranks share devices if there are fewer than ranks."""
     if name == "cpu":
         return torch.device(name)
     if not torch.cuda.is_available():
@@ -95,14 +99,14 @@ def measure_size(
     alternations: int,
     device: torch.device,
 ) -> tuple[dict[str, list[float]], int]:
-    """Seconds per operation and group, and how many of them had a late start.
+    """Seconds per operation and group, and the number of late starts.
 
-    `least` is measured like a group, if there is one. Stops with a sentence if results
-    differ.
+    `least` is measured like a group if it is given. Ends the program with a sentence if
+    results differ.
     """
     generator = torch.Generator().manual_seed(dist.get_rank())
-    # Whole numbers, whose sums are exact: results are equal bit by bit whatever the
-    # order of addition.
+    # Integers, whose sums are exact: results are bitwise equal in any order of
+    # addition.
     source = torch.randint(-8, 9, (num_bytes // 4,), generator=generator).float()
     source = source.to(device)
     buffers = {name: torch.empty_like(source) for name in groups}
@@ -118,7 +122,7 @@ def measure_size(
     seconds: dict[str, list[float]] = {name: [] for name in operations}
     num_late = 0
     for alternation in range(alternations):
-        # A B, B A, A B: none always follows the same one.
+        # A B, B A, A B: no backend always follows the same one.
         for name in list(operations)[:: 1 if alternation % 2 == 0 else -1]:
             warm_up = WARM_UP if alternation == 0 else 1
             for i in range(warm_up + iterations):
@@ -139,7 +143,7 @@ def measure_size(
 
 
 def group_of(name: str, device: torch.device) -> dist.ProcessGroup:
-    """What is measured under this name."""
+    """The process group for a name of a measured method."""
     if name == "nccl":
         return dist.new_group(backend="nccl")
     if device.type == "cpu":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Active-Backup: what it saves, and what it costs in time, computation and bytes.
+"""Active-Backup: its gain, and its cost in time, computation and bytes.
 
-Bars are fixed beforehand (--list). Cases with links or bytes need root, for the hosts
-of lab/; `accuracy` and `two-late` do without. A case that fails says so and the next
+Bars are fixed in advance (--list). Cases with links or bytes need root, for the hosts
+of lab/; `accuracy` and `two-late` do not. A case that fails reports it, and the next
 one runs.
 """
 

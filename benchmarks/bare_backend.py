@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""No benchmark: builds and loads the backend of bare_backend.cpp."""
+"""Builder and loader of the backend in bare_backend.cpp; no benchmark itself."""
 
 import importlib.util
 import types
@@ -14,12 +14,12 @@ OPTIONS = f"-O3 -DTORCH_EXTENSION_NAME={NAME}"
 
 
 def path() -> Path:
-    """Where it is once it is built."""
+    """Path of the built library."""
     return torch_library.path_of(NAME, [SOURCE], options=OPTIONS)
 
 
 def build() -> Path:
-    """Builds it the first time, in half a minute. Raises BuildError."""
+    """Builds it if needed, in half a minute. Raises BuildError."""
     return torch_library.build(NAME, [SOURCE], options=OPTIONS)
 
 

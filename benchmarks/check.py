@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Reads result files of the benchmarks and says which results do not hold.
+"""Check of result files of the benchmarks; names results that do not hold.
 
     python benchmarks/check.py FILE...
 
-Exit status: 0 when every result holds, 1 when some do not, 2 when a file is not what it
-should be.
+Exit status: 0 if every result holds, 1 if some do not, 2 if a file is malformed.
 """
 
 import json
@@ -24,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.common import Result, results_table
 
 _TYPES = {str: {str}, float: {int, float}, bool: {bool}, NoneType: {NoneType}}
-# The types that JSON may give each field; int is float here, and bool is not int.
+# The types that JSON may give each field; int counts as float, and bool not as int.
 _WANTED = {
     field.name: set().union(*(_TYPES[t] for t in get_args(field.type) or [field.type]))
     for field in fields(Result)

@@ -3,7 +3,7 @@
 """Cost of `register(check="warn")` in a healthy training, beside check="off".
 
 Turns of 100 steps, which have one digest each, alternate between the two. Each turn
-registers its model anew, because steps beside a second registered model take another
+registers a new model, because steps beside a second registered model use another code
 path. Prints the medians of the turns and the median of the ratios of neighbouring
 turns, in wall time and in processor time of the rank, and the cost of one digest.
 """
@@ -23,14 +23,14 @@ from aikido_torch import ddp
 from aikido_torch.ddp._digest import Digesting
 from aikido_torch.testing import run_ranks
 
-STEPS = 100  # of a turn
+STEPS = 100  # steps of a turn
 WARM_UP = 20
-BAR = 0.005  # share of a step that the checks may take
+BAR = 0.005  # largest share of a step for the checks
 DIGEST_BAR = 0.001
 
 
 class Training:
-    """A multi-layer perceptron under one kind of check."""
+    """A multi-layer perceptron that trains with one value of `check`."""
 
     def __init__(self, width: int, layers: int, check: str) -> None:
         torch.manual_seed(0)
@@ -46,7 +46,7 @@ class Training:
     def run(self, steps: int) -> None:
         end = self.handle.steps + steps
         while True:
-            self.handle.catch_up()  # a rank that was late takes steps here
+            self.handle.catch_up()  # a rank that was late applies missed steps here
             if self.handle.steps >= end:
                 return
             self.optimizer.zero_grad()
@@ -55,7 +55,7 @@ class Training:
 
 
 def turn(width: int, layers: int, check: str) -> tuple[float, float]:
-    """Wall and processor seconds of one step, on average."""
+    """Mean wall and processor seconds of one step."""
     training = Training(width, layers, check)
     training.run(WARM_UP)
     dist.barrier()
@@ -64,7 +64,7 @@ def turn(width: int, layers: int, check: str) -> tuple[float, float]:
     wall, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
     training.handle.close()
     del training
-    gc.collect()  # the next model is to be the only one
+    gc.collect()  # the next model must be the only registered one
     return wall / STEPS, cpu / STEPS
 
 
@@ -82,10 +82,10 @@ def digest_seconds(width: int, layers: int) -> float:
 def train(
     rank: int, size: int, width: int, layers: int, turns: int
 ) -> tuple[list[list[tuple[float, float]]], float]:
-    """Seconds by turn, without and with checks; and of a digest."""
+    """Seconds by turn, without and with checks; and seconds of a digest."""
     times: list[list[tuple[float, float]]] = [[], []]
     for number in range(turns):
-        # Each goes first in every other turn.
+        # Each one goes first in every other turn.
         for i in (0, 1) if number % 2 else (1, 0):
             times[i].append(turn(width, layers, ("off", "warn")[i]))
     return times, digest_seconds(width, layers)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What ranks of one machine do besides allreduce: aikido and Gloo in one process each.
+"""Collectives and messages besides allreduce: aikido and Gloo in the same processes.
 
-Other collectives, messages, a training step of small buckets, what a group needs that
-does nothing, and the memory that large collectives take. The two take turns; results
-are compared. Ranks of one host share memory, or use TCP with --tcp. With --mbit each
-rank is a host with a slow link, and collectives are compared with what it can carry.
+Measures other collectives, messages, a training step with small buckets, the CPU use of
+an idle group, and the memory of large collectives. The two backends take turns, and
+results are compared. Ranks of one host share memory, or use TCP with --tcp. With --mbit
+each rank is a host with a slow link, and collectives are compared with the capacity of
+the link.
 """
 
 import contextlib
@@ -32,22 +33,22 @@ LIMIT_S = 900
 RANKS_FILE = "collectives_ranks.py"
 COLLECTIVES = ("allgather", "reduce_scatter", "alltoall", "broadcast")
 SIZES = (64 * KIB, MIB, 16 * MIB)
-# The share of Gloo's median that aikido must keep within, with shared memory and over
-# TCP.
+# Largest allowed share of Gloo's median, with shared memory and over TCP.
 COLLECTIVE_BARS = {SHARED_MEMORY: 0.5, TCP: 0.9}
 OTHER_BARS = {"ping-pong": 0.6, "send": 0.5, "training step": 0.6}
-SPINNING_BAR = 0.1  # of a ping-pong, for ranks that look without sleeping
+SPINNING_BAR = 0.1  # of a ping-pong, for ranks that poll without sleeping
 SPIN_US = 1000
-IDLE_SHARE = 0.005  # of a core
-# What a collective may take beside the user's tensors: its size so often, and more.
+IDLE_SHARE = 0.005  # share of a core
+# Largest allowed memory of a collective beside the user's tensors: this multiple of its
+# size, and this many bytes more.
 MEMORY_TIMES, MEMORY_BESIDE = 2, 16 * MIB
 LARGEST = 64 * MIB
-# On slow links: of what a link carries at best.
+# On slow links: largest allowed ratio to the capacity of a link.
 LINK_SIZE, LINK_BAR = 4 * MIB, 1.04
 
 
 def cases_of(names: list[str], *, on_links: bool = False) -> list[dict]:
-    """What to measure, in this order; `names` of some of it."""
+    """The cases to measure, in this order; `names` selects some."""
     with_allreduce = ["allreduce", *COLLECTIVES]
     if on_links:
         cases = [{"name": name, "num_bytes": LINK_SIZE} for name in with_allreduce]
@@ -70,7 +71,7 @@ def _chosen(cases: list[dict], names: list[str]) -> list[dict]:
 def judged_on_links(
     case: dict, samples: dict[str, common.Samples], *, ranks: int, mbit: float
 ) -> list[common.Result]:
-    """Beside the bound, and beside Gloo."""
+    """Results beside the bound of the link, and beside Gloo."""
     name, num_bytes = case["name"], case["num_bytes"]
     bound = common.bound_s(name, num_bytes, ranks, mbit)
     return [
@@ -91,7 +92,7 @@ def judged_on_links(
 def run(
     plan: dict, ranks: int, mbit: float | None, on_event: Callable[[dict], None]
 ) -> None:
-    """Raises RanksFailedError or LabError."""
+    """Runs the ranks. Raises RanksFailedError or LabError."""
     if mbit is None:
         run_ranks(
             RANKS_FILE,
@@ -113,9 +114,9 @@ def run(
 def judged(
     case: dict, samples: dict[str, common.Samples], *, transport: str, spins: bool
 ) -> list[common.Result]:
-    """Beside Gloo, and beside the least if that was measured.
+    """Result beside Gloo, and beside the least exchange if that was measured.
 
-    No bar is asked of a row that misses it where the least does, too.
+    A row has no bar if the least exchange misses the bar, too.
     """
     name = case["name"]
     if name == "idle":
@@ -171,25 +172,25 @@ def judged(
 
 def main(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Cases; all without names.")
+        list[str] | None, typer.Argument(help="Names of cases; default: all.")
     ] = None,
     json_file: common.JsonPath = None,
     ranks: Annotated[int, typer.Option(min=2, help="Ranks on this machine.")] = 4,
     iterations: Annotated[
-        int, typer.Option(min=1, help="Measurements in a row of each backend.")
+        int, typer.Option(min=1, help="Measurements in a row with each backend.")
     ] = 6,
     alternations: Annotated[
-        int, typer.Option(min=1, help="How often the backends take turns.")
+        int, typer.Option(min=1, help="Number of turns of each backend.")
     ] = 4,
     tcp: Annotated[
-        bool, typer.Option("--tcp", help="aikido shares no memory between ranks.")
+        bool, typer.Option("--tcp", help="Share no memory between ranks of aikido.")
     ] = False,
     mbit: Annotated[
         float | None,
-        typer.Option(help="Hosts with links of this rate, in Mbit/s; needs root."),
+        typer.Option(help="Use hosts with links of this rate, in Mbit/s; needs root."),
     ] = None,
     spin: Annotated[
-        bool, typer.Option("--spin", help="Ranks that wait look without sleeping.")
+        bool, typer.Option("--spin", help="Waiting ranks poll without sleeping.")
     ] = False,
 ) -> None:
     """Compares collectives and messages of aikido and Gloo on this machine."""

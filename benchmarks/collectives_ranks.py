@@ -2,8 +2,9 @@
 # Copyright (c) the aikido authors
 """One rank of the benchmark of collectives; started by collectives.py.
 
-allreduce_ranks.py says how an operation is timed. A case is a function that prepares an
-operation on one backend and returns it; results are compared between the backends.
+allreduce_ranks.py describes the timing of an operation. A case is a function that
+prepares an operation on one backend and returns it. Results of the backends are
+compared.
 """
 
 import json
@@ -23,27 +24,30 @@ from benchmarks.launch import emit, leave
 from benchmarks.least_exchange import Least, least_over, round_trips
 
 ROUND_TRIPS = 200
-# Of what takes least and spreads most: so many times as many turns.
+# Factor of turns for short operations, which vary most.
 MORE_TURNS = {"ping-pong": 4}
 IDLE_S = 3.0
-RESET_PEAK = "5"  # to /proc/self/clear_refs: VmHWM begins anew
+RESET_PEAK = "5"  # written to /proc/self/clear_refs, it resets VmHWM
 LAYERS, WIDTH = 12, 64
 Case = tuple[Callable[[], object], torch.Tensor]  # the operation, and its result
 
 
 def numbers(count: int, seed: int) -> torch.Tensor:
-    """Whole ones, whose sums are exact in every order."""
+    """Random integers as floats, whose sums are exact in any order."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-8, 9, (count,), generator=generator).float()
 
 
 def collective(name: str, num_bytes: int, group: dist.ProcessGroup) -> Case:
-    """`num_bytes` is what each rank has in the end or in the beginning, the larger."""
+    """Case of a collective.
+
+    `num_bytes` is the size that each rank has before or after it, whichever is larger.
+    """
     rank, size = dist.get_rank(), dist.get_world_size()
     whole = numbers(num_bytes // 4, rank)
     part = numbers(num_bytes // 4 // size, rank)
     if name == "allreduce":
-        # In place, and the same however often it is called again.
+        # In place, and with the same result for any number of calls.
         return lambda: dist.all_reduce(whole, dist.ReduceOp.MAX, group=group), whole
     if name == "broadcast":
         return lambda: dist.broadcast(whole, 0, group=group), whole
@@ -58,13 +62,13 @@ def collective(name: str, num_bytes: int, group: dist.ProcessGroup) -> Case:
 
 
 def ping_pong(num_bytes: int, group: dist.ProcessGroup) -> Case:
-    """Ranks 0 and 1; the others do nothing."""
+    """Ping-pong of ranks 0 and 1; the other ranks do nothing."""
     tensor = numbers(num_bytes // 4, 1)
     return lambda: round_trips(tensor, ROUND_TRIPS, group), tensor
 
 
 def send(num_bytes: int, group: dist.ProcessGroup) -> Case:
-    """From rank 0 to rank 1; the others do nothing."""
+    """Message from rank 0 to rank 1; the other ranks do nothing."""
     rank = dist.get_rank()
     tensor = numbers(num_bytes // 4, 0 if rank == 0 else 1)
 
@@ -78,7 +82,7 @@ def send(num_bytes: int, group: dist.ProcessGroup) -> Case:
 
 
 def training_step(group: dist.ProcessGroup) -> Case:
-    """A step of a small model, each of whose layers is a bucket."""
+    """A step of a small model in which each layer is a bucket."""
     torch.manual_seed(1)
     layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
     model = torch.nn.parallel.DistributedDataParallel(
@@ -117,7 +121,9 @@ def measure(
     iterations: int,
     alternations: int,
 ) -> tuple[dict[str, list[float]], int]:
-    """As measure_size() of allreduce_ranks.py, with the least as a third in turns."""
+    """Like measure_size() of allreduce_ranks.py, with the least exchange as a third
+    method.
+    """
     made = {name: make(case, group) for name, group in groups.items()}
     operations = {name: operation for name, (operation, _) in made.items()}
     if least is not None and case["name"] in least.cases:
@@ -146,7 +152,7 @@ def measure(
 
 
 def idle_share() -> float:
-    """Of a core that our threads of this process need while nothing is done."""
+    """Share of a core that aikido's threads of this process use while idle."""
 
     def used_ns() -> int:
         tasks = Path("/proc/self/task").iterdir()
@@ -159,9 +165,10 @@ def idle_share() -> float:
 
 
 def memory_of(names: list[str], num_bytes: int, group: dist.ProcessGroup) -> dict:
-    """Bytes that each of these collectives takes at most beside the user's tensors.
+    """Largest memory in bytes of each collective beside the user's tensors.
 
-    What an earlier one has left in this process counts for the later ones, too.
+    Memory that an earlier collective has left in this process counts for later ones,
+    too.
     """
 
     def status(field: str) -> int:
@@ -193,7 +200,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     meeting = Meeting(dist.group.WORLD)
     groups = {name: dist.new_group(backend=name) for name in ("aikido", "gloo")}
-    for group in groups.values():  # connected from here on
+    for group in groups.values():  # makes the connections
         dist.all_reduce(torch.ones(1), group=group)
     bare = plan["bare"] and Path(plan["bare"])
     least = least_over(plan["least_over"], bare)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What every benchmark shares: interleaved timing, results, machine facts, tables.
+"""Shared parts of all benchmarks: interleaved timing, results, machine facts, tables.
 
-A result compares a measured value with a reference measured in the same run on the same
-machine, and says whether their ratio keeps within a bar fixed beforehand. Only ratios
-are compared across machines.
+A result compares a measured value with a reference from the same run on the same
+machine, and says whether their ratio keeps within a bar that was fixed in advance. Only
+ratios are compared across machines.
 """
 
 import datetime
@@ -30,11 +30,11 @@ JsonPath = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Also write the results to FILE."),
 ]
-# What the bytes of ranks of one machine go over.
+# Transports between ranks of one machine.
 TCP, SHARED_MEMORY = "TCP", "shared memory"
-# The program with which ranks measure the least that a call takes over these.
+# Program that measures the least exchange over these transports.
 LEAST_LIBRARY = "least_exchange"
-# Of the rate of a link so much is payload; the rest are headers.
+# Share of a link's rate for payload; the rest is headers.
 PAYLOAD_SHARE = 0.957
 
 
@@ -42,12 +42,12 @@ PAYLOAD_SHARE = 0.957
 class Result:
     """One line of a benchmark."""
 
-    case: str  # what was measured, as a short phrase
+    case: str  # the measured case, as a short phrase
     unit: str  # of value and reference: "ms", "GB/s", "loss"
     value: float
     reference: float
     ratio: float  # value / reference
-    bar: float | None  # the ratio this must keep within; None: shown, not judged
+    bar: float | None  # the limit of the ratio; None: shown, not judged
     holds: bool | None
 
     @classmethod
@@ -61,10 +61,11 @@ class Result:
         bar: float | None,
         better: Literal["lower", "higher"] = "lower",
     ) -> "Result":
-        """Holds when the ratio is at most the bar, or at least for `higher`.
+        """Compares with the bar: the ratio must be at most the bar, or at least for
+        `higher`.
 
-        Without a bar nothing is judged. A ratio with a reference of zero is infinite,
-        or 1 when both are zero. What is not a number never holds.
+        Without a bar nothing is judged. The ratio to a reference of zero is infinite,
+        or 1 if both are zero. NaN never holds.
         """
         if reference != 0:
             ratio = value / reference
@@ -97,9 +98,9 @@ def within_reach(
     reference: float,
     better: Literal["lower", "higher"] = "lower",
 ) -> float | None:
-    """The bar; None where `value` misses it and so does `least`, which nobody beats.
+    """The bar; None if both `value` and `least`, the best possible value, miss it.
 
-    For `higher`, `least` is the most that there can be.
+    For `higher`, `least` is the largest possible value.
     """
     if bar is None:
         return None
@@ -110,7 +111,7 @@ def within_reach(
 
 @dataclass(frozen=True)
 class Samples:
-    """Repeated measurements of one thing, in the order taken; not empty."""
+    """Repeated measurements of one quantity, in the order taken; not empty."""
 
     values: tuple[float, ...]
 
@@ -137,10 +138,11 @@ class Samples:
 
 
 def bound_s(name: str, num_bytes: int, ranks: int, mbit: float) -> float:
-    """What a collective takes at least: the bytes over the busiest link by its rate.
+    """Lower bound of a collective's seconds: bytes over the busiest link by its rate.
 
-    Each rank is a host with a link of `mbit` each way. Of S bytes the busiest one
-    carries 2 S (n-1)/n in an allreduce, S in a broadcast, and S (n-1)/n in the others.
+    Each rank is a host with a link of `mbit` in each direction. For a tensor of S bytes
+    the busiest link carries 2 S (n-1)/n in an allreduce, S in a broadcast, and S
+    (n-1)/n in the others.
     """
     parts = (ranks - 1) / ranks
     share = {"allreduce": 2 * parts, "broadcast": 1.0}.get(name, parts)
@@ -154,7 +156,9 @@ def measure_interleaved(
     warmup: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Samples]:
-    """Seconds of each case, measured A B A B, so that drift hits all cases alike."""
+    """Seconds of each case, measured A B A B, so that drift affects all cases
+    equally.
+    """
     if repeats < 1 or warmup < 0:
         raise ValueError(
             f"repeats {repeats} must be positive, warmup {warmup} not negative"
@@ -171,7 +175,7 @@ def measure_interleaved(
 
 
 def machine_facts() -> dict[str, Any]:
-    """What a reader must know to place a number; torch only if it is installed."""
+    """Facts of the machine, to interpret figures; torch only if it is installed."""
     facts: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "commit": _commit(),
@@ -191,7 +195,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Short name of the commit, with a + when files differ from it."""
+    """Short hash of the commit, with a + if files differ from it."""
     here = Path(__file__).parent
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
@@ -214,7 +218,9 @@ def _cpu_model() -> str:
 def write_json(
     path: Path, results: Sequence[Result], *, facts: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes what benchmarks/check.py reads; `facts` go into each object as machine."""
+    """Writes a file for benchmarks/check.py; `facts` go into each object as
+    "machine".
+    """
     rows = [asdict(result) for result in results]
     if facts is not None:
         rows = [row | {"machine": dict(facts)} for row in rows]
@@ -241,13 +247,13 @@ def results_table(results: Sequence[Result], *, title: str | None = None) -> Tab
 
 
 def console_for_tables() -> Console:
-    """As the terminal is, or wide enough for the tables where there is none."""
+    """Console with the width of the terminal, or 120 columns without a terminal."""
     is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console() if is_known else Console(width=120)
 
 
 def report(results: Sequence[Result], json_path: Path | None = None) -> None:
-    """Prints the table and the machine, and writes the file if one is asked for."""
+    """Prints results and machine, and writes the file if one is given."""
     facts = machine_facts()
     console = console_for_tables()
     console.print(results_table(results))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Trains the same model with a rank that is often late: wait, skip it, have a backup.
+"""Demo: one model trained with an often late rank: wait, skip, or use a backup.
 
-Four ranks train a small network on scikit-learn's handwritten digits, or one that
-guesses the next character of a text (`--task text`). Where network namespaces can be
-made, each rank is a host of its own with a link of its own, and the last rank's uplink
-is slow in a third of the steps and then well again. Elsewhere the last rank sleeps
-before the backward pass in a third of its steps. `gloo` and `wait_all` wait for it, as
-every strict allreduce does; `skip` goes on without it when waiting costs more than its
-contribution is worth; with `backup` a fifth rank then stands in for it.
+Four ranks train a small network on scikit-learn's handwritten digits, or a model that
+predicts the next character of a text (`--task text`). If network namespaces are
+available, each rank is a host of its own with a link of its own, and the last rank's
+uplink is slow in a third of the steps. Otherwise the last rank sleeps before the
+backward pass in a third of its steps. `gloo` and `wait_all` wait for it, as every
+strict allreduce does. `skip` goes on without it if waiting costs more than its
+contribution is worth. With `backup` a fifth rank then replaces it.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ Run = Callable[[Plan, OnEvent], None]
 
 
 class Mode(enum.StrEnum):
-    """What the group does about a late rank."""
+    """Treatment of a late rank."""
 
     GLOO = "gloo"
     WAIT_ALL = "wait_all"
@@ -53,14 +53,14 @@ class Mode(enum.StrEnum):
 
 
 class Straggler(enum.StrEnum):
-    """What makes the last rank late."""
+    """Cause of the last rank's lateness."""
 
     UPLINK = "uplink"
     SLEEP = "sleep"
 
 
 class StepBar:
-    """Steps of one run: a bar on a terminal, a line per quarter elsewhere."""
+    """Progress of one run: a bar on a terminal, otherwise a line per quarter."""
 
     def __init__(self, console: Console, label: str, steps: int):
         self._console = console
@@ -91,7 +91,7 @@ class StepBar:
             self._bar.stop()
 
     def say(self, what: str) -> None:
-        """Something happens to the ranks now."""
+        """Shows an event of the ranks."""
         if self._bar:
             self._bar.update(self._task, description=f"{self._label}: {what}")
         else:
@@ -116,7 +116,7 @@ def run_here(plan: Plan, on_event: OnEvent) -> None:
 
 
 def run_in_lab(lab: Lab, plan: Plan, on_event: OnEvent) -> None:
-    """One host for each rank; the last one's uplink changes with the step."""
+    """Runs with one host for each rank; the last one's uplink changes with the step."""
 
     def on_rank_event(rank: int, event: dict) -> None:
         on_event(event)
@@ -216,7 +216,7 @@ def comparison(results: dict[str, dict], target: float) -> Table:
 
 
 def plan_for(mode: Mode, straggler: Straggler, **values: Any) -> Plan:
-    """A plan without what the other straggler takes."""
+    """A plan without the options of the other straggler."""
     others = {
         Straggler.UPLINK: ("delay_ms", "late_share"),
         Straggler.SLEEP: ("mbit", "slow_mbit"),
@@ -228,7 +228,7 @@ def plan_for(mode: Mode, straggler: Straggler, **values: Any) -> Plan:
 
 
 def describe(plan: Plan) -> str:
-    """One line about what all modes met."""
+    """One line about the conditions of all modes."""
     if plan.slow_mbit is None:
         late = (
             f"rank {plan.late_rank} is {plan.delay_ms:g} ms late in "
@@ -244,7 +244,7 @@ def describe(plan: Plan) -> str:
 
 
 def choose(asked: Straggler | None, console: Console) -> Straggler:
-    """What was asked for; else a slow uplink where that is possible."""
+    """The requested straggler; by default a slow uplink if that is possible."""
     if asked is Straggler.SLEEP:
         return asked
     reason = Lab.unavailable()
@@ -271,21 +271,27 @@ def main(
             help="What makes the last rank late.", show_default="uplink if possible"
         ),
     ] = None,
-    mbit: Annotated[float, typer.Option(min=1, help="Of each link, each way.")] = 200,
+    mbit: Annotated[
+        float, typer.Option(min=1, help="Rate of each link, each way.")
+    ] = 200,
     slow_mbit: Annotated[
-        float, typer.Option(min=0.1, help="Of the last rank's uplink while slow.")
+        float, typer.Option(min=0.1, help="Rate of the last rank's uplink while slow.")
     ] = 20,
     delay_ms: Annotated[
-        float, typer.Option(min=0, help="How long the last rank sleeps when late.")
+        float,
+        typer.Option(min=0, help="Milliseconds that the last rank sleeps when late."),
     ] = 150,
     late_share: Annotated[
-        float, typer.Option(min=0, max=1, help="In which share of its steps.")
+        float,
+        typer.Option(min=0, max=1, help="Share of its steps in which it is late."),
     ] = 1 / 3,
-    seed: Annotated[int, typer.Option(min=0, help="Of data, model and lateness.")] = 0,
-    task: Annotated[Task, typer.Option(help="What is learnt.")] = Task.DIGITS,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of data, model, lateness.")
+    ] = 0,
+    task: Annotated[Task, typer.Option(help="Data to learn.")] = Task.DIGITS,
     only: Annotated[Mode | None, typer.Option(help="Run this mode alone.")] = None,
 ) -> None:
-    """Trains on four ranks, one often late: wait for it, skip it, have a backup."""
+    """Trains on four ranks, one often late: wait for it, skip it, or have a backup."""
     if json_file and not json_file.resolve().parent.is_dir():
         raise typer.BadParameter(f"--json {json_file}: there is no such folder")
     console = Console()

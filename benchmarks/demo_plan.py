@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What one run of the demo does, in numbers that every rank derives by itself.
+"""Plan of one run of the demo, from which every rank derives its work.
 
-No torch here: the process that starts the ranks reads this too.
+It does not import torch, because the process that starts the ranks imports it too.
 """
 
 import dataclasses
@@ -21,29 +21,29 @@ BACKENDS = {  # by mode
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One run: the same in all modes but for `mode` itself, and its backups."""
+    """One run; equal in all modes except for `mode` and the backups."""
 
     mode: str  # "gloo", "wait_all", "skip" or "backup"
-    data: str  # file as tasks.py writes it
+    data: str  # file in the form that tasks.py writes
     steps: int
     seed: int
-    delay_ms: float = 0.0  # how long the late rank sleeps
-    late_share: float = 0.0  # in which share of its steps, 0 .. 1
-    # Of every link, and of the late rank's uplink in the middle of the run; None: there
-    # are no links, or it stays as it is.
+    delay_ms: float = 0.0  # milliseconds that the late rank sleeps
+    late_share: float = 0.0  # share of its steps in which it is late, 0 to 1
+    # Rate of every link, and of the late rank's uplink in the middle of the run. None:
+    # there are no links, or the rate does not change.
     mbit: float | None = None
     slow_mbit: float | None = None
-    num_ranks: int = 4  # that have data of their own
-    num_backups: int = 0  # ranks behind these
+    num_ranks: int = 4  # ranks with data of their own
+    num_backups: int = 0  # further ranks after these
     late_rank: int = 3
     task: str = "digits"  # see tasks.py
     batch_size: int = 32  # per rank and step
     learning_rate: float = 0.05
-    snapshot_steps: int = 5  # rank 0 copies its parameters this often
+    snapshot_steps: int = 5  # steps between two copies of the parameters on rank 0
 
     @property
     def size(self) -> int:
-        """All ranks that run."""
+        """Number of all ranks."""
         return self.num_ranks + self.num_backups
 
     def to_json(self) -> str:
@@ -55,9 +55,9 @@ class Plan:
 
 
 def late_steps(plan: Plan) -> np.ndarray:
-    """Whether the late rank is late, per step: a fixed share, spread by the seed.
+    """For each step, whether the late rank is late: a fixed share, placed by the seed.
 
-    By step and not by call, so both modes meet the same bad luck.
+    By step and not by call, so all modes have the same late steps.
     """
     late = np.zeros(plan.steps, dtype=bool)
     late[: round(plan.steps * plan.late_share)] = True
@@ -66,7 +66,7 @@ def late_steps(plan: Plan) -> np.ndarray:
 
 
 def slow_steps(plan: Plan) -> range:
-    """The steps in which the late rank's uplink is slow; by step as well."""
+    """The steps in which the late rank's uplink is slow."""
     if plan.slow_mbit is None:
         return range(0)
     begin = round(0.3 * plan.steps)
@@ -74,14 +74,14 @@ def slow_steps(plan: Plan) -> range:
 
 
 def uplink_mbit(plan: Plan, step: int) -> float | None:
-    """The rate that the late rank's uplink is to have once `step` steps are done."""
+    """The rate of the late rank's uplink after `step` steps."""
     return plan.slow_mbit if step in slow_steps(plan) else plan.mbit
 
 
 def steps_per_second(curve: Sequence[dict], steps: range) -> float | None:
-    """Of rank 0 within `steps`, by the steps and seconds of its copies.
+    """Steps per second of rank 0 within `steps`, from the times of its copies.
 
-    None: fewer than two copies were taken there.
+    None if fewer than two copies were taken there.
     """
     within = [c for c in curve if steps.start <= c["step"] <= steps.stop]
     if len(within) < 2:
@@ -91,11 +91,12 @@ def steps_per_second(curve: Sequence[dict], steps: range) -> float | None:
 
 
 class ShardedBatches:
-    """Endless batches of indices for one rank, shuffled afresh in every epoch.
+    """Endless batches of indices for one rank, shuffled again in every epoch.
 
-    All ranks shuffle alike and take every n-th index, as DistributedSampler does; what
-    does not fill a batch on all ranks is left out of the epoch. The position is a
-    number, so a rank that was overtaken moves on with skip() and reads nothing.
+    All ranks shuffle equally and take every n-th index, as DistributedSampler does.
+    Indices that do not fill a batch on all ranks are dropped from the epoch. The
+    position is a number, so a rank that has missed batches advances by skip() without
+    reading data.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class ShardedBatches:
         return self._order[start : start + self._batch_size]
 
     def skip(self, num_batches: int) -> None:
-        """Goes on as if `num_batches` had been taken."""
+        """Advances as if `num_batches` had been taken."""
         if num_batches < 0:
             raise ValueError(f"cannot skip {num_batches} batches")
         self._position += num_batches

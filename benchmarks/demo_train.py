@@ -4,9 +4,9 @@
 
 Started by demo.py, with a Plan as its one argument.
 
-Accuracy over time is had without letting anybody wait for it: rank 0 copies its
-parameters every few steps (a fraction of a millisecond, in both modes) and evaluates
-the copies after the clock has stopped.
+Accuracy over time is measured without delaying any rank. Rank 0 copies its parameters
+every few steps (a fraction of a millisecond, in all modes) and evaluates the copies
+after the clock has stopped.
 """
 
 import hashlib
@@ -39,21 +39,21 @@ from benchmarks.tasks import Task
 
 
 def policy_of(plan: Plan) -> Policy:
-    """Of Gloo, which waits for all: what says so of the data."""
+    """Policy of the mode; for Gloo, which waits for all ranks, WaitAll()."""
     if plan.mode == "backup":
         return ActiveBackup(backups=plan.num_backups)
     return SkipStraggler() if plan.mode == "skip" else WaitAll()
 
 
 def batches_of(sampler: BackupSampler) -> Iterator[list[int]]:
-    """Epoch after epoch."""
+    """Batches of one epoch after another."""
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         yield from sampler
 
 
 class Snapshots:
-    """Copies of the parameters with the time and step at which they were taken."""
+    """Copies of the parameters with the time and step of each."""
 
     def __init__(self, model: nn.Module, every_steps: int):
         self._model = model
@@ -112,12 +112,12 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
         optimizer.step()
         step += 1
         if handle is not None:
-            # What the others did in the meantime is applied here, without its data.
+            # Applies the steps that the other ranks did meanwhile, without their data.
             missed = handle.catch_up()
             for _ in range(missed.batches_to_skip):
                 next(batches)
             step += missed
-            # On all ranks, so that none is taken past such a step.
+            # On all ranks, so that no rank passes such a step.
             is_due = handle.every(plan.snapshot_steps)
         else:
             is_due = True
@@ -142,8 +142,8 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
         steps = handle.by_step if handle is not None else Steps()
         progress = steps.progress()
         shares = progress.shares if progress else (1.0,) * plan.num_ranks
-        # The clock is that of the machine, so times of different ranks compare: from
-        # the first rank's first step to the last rank's last one.
+        # All ranks use the machine's clock, so their times are comparable: from the
+        # first rank's first step to the last rank's last step.
         seconds = max(r["end"] for r in reports) - min(r["begin"] for r in reports)
         emit(
             result={

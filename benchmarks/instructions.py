@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How many instructions an allreduce of 4 KiB takes a rank, and a message of 8 bytes.
+"""Number of instructions of a rank for an allreduce of 4 KiB and a message of 8 bytes.
 
-Callgrind counts them, in programs that have all members in one thread. Those of the
-allreduce send over links in memory (cpp/count_allreduces.cpp): it is what the engine
-and the collectives cost. Those of the message share memory as processes do
-(cpp/count_messages.cpp): it is what both ends take from call to completion. Neither has
-torch, nor waits, so each run has the same figures, to a hundredth with the message,
-whose loops look at the clock. The reference is the one kept in
-results/instructions.json for the same compiler. The programs themselves count how often
-they ask the heap for memory: after the first calls not at all.
+Callgrind counts them, in programs that have all members in one thread. The programs for
+the allreduce send over links in memory (cpp/count_allreduces.cpp), so the count is the
+cost of the engine and the collectives. The programs for the message use shared memory
+as processes do (cpp/count_messages.cpp), so the count covers both ends from call to
+completion.
+
+No program uses torch or waits, so each run has the same figures. The message's figures
+vary by one percent, because its loops read the clock. The reference is the figure in
+results/instructions.json for the same compiler. The programs also count their heap
+allocations, which must be zero after the first calls.
 """
 
 import json
@@ -26,17 +28,20 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common, programs
 
-NUM = 100  # calls; and twice as many, so that what a process costs falls out
-BAR = 1.1  # of the kept figure
+# Calls. Also twice as many are counted, so that the cost of the process cancels.
+NUM = 100
+BAR = 1.1  # largest allowed ratio to the stored figure
 KEPT = Path(__file__).parent / "results" / "instructions.json"
 
 
 class NotCountedError(Exception):
-    """There is nothing to count with, or counting failed; the text says why."""
+    """No tool for counting is available, or counting failed; the text gives the
+    reason.
+    """
 
 
 class Case(NamedTuple):
-    """What is counted, by which program; what it counts is shared by `ranks`."""
+    """A counted operation, and its program; the count is divided by `ranks`."""
 
     program: str
     title: str
@@ -50,7 +55,7 @@ CASES = (ALLREDUCE, MESSAGE)
 
 
 class Counted(NamedTuple):
-    """What built the program, and what a rank does for a call."""
+    """Compiler of the program, and counts of a rank for one call."""
 
     build: str
     instructions: float
@@ -58,7 +63,7 @@ class Counted(NamedTuple):
 
 
 def count_of(text: str) -> int:
-    """All instructions, of what callgrind says at its end."""
+    """Total instructions in the output of callgrind."""
     found = re.search(r"Collected : (\d+)", text)
     if found is None:
         raise NotCountedError(f"callgrind did not say how many instructions:\n{text}")
@@ -66,7 +71,7 @@ def count_of(text: str) -> int:
 
 
 def allocations_of(text: str) -> int:
-    """All allocations, of what the program says."""
+    """Total allocations in the output of the program."""
     found = re.search(r"^(\d+) allocations$", text, re.MULTILINE)
     if found is None:
         raise NotCountedError(f"it did not say how many allocations:\n{text}")
@@ -74,7 +79,7 @@ def allocations_of(text: str) -> int:
 
 
 def count(program: Path, *how: str, ranks: int = ALLREDUCE.ranks) -> Counted:
-    """What each of `ranks` does for a call. `how`: further arguments of the program."""
+    """Counts of each of `ranks` for a call. `how`: further arguments of the program."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise NotCountedError("There is no valgrind here.")
@@ -97,7 +102,7 @@ def count(program: Path, *how: str, ranks: int = ALLREDUCE.ranks) -> Counted:
 
 
 def kept(case: str, path: Path = KEPT) -> float | None:
-    """The figure of `case` in the file, if it has one."""
+    """The figure of `case` in the file; None if it has none."""
     rows = json.loads(path.read_text()) if path.exists() else []
     return next((row["value"] for row in rows if row["case"] == case), None)
 
@@ -105,7 +110,8 @@ def kept(case: str, path: Path = KEPT) -> float | None:
 def judged(
     counted: Counted, path: Path = KEPT, of: Case = ALLREDUCE
 ) -> list[common.Result]:
-    """Instructions beside those kept for the same build, and allocations beside none.
+    """Instructions compared with those stored for the same build; allocations with
+    zero.
 
     Instructions of another build are not judged.
     """
@@ -131,7 +137,7 @@ def judged(
 
 
 def main(json_file: common.JsonPath = None) -> None:
-    """Counts what calls take, beside the figures that are kept."""
+    """Counts instructions of calls, and compares them with the stored figures."""
     results: list[common.Result] = []
     try:
         for case in CASES:

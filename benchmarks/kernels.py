@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Sums of 2, 4 and 8 buffers of float32 by one thread, beside reading the buffers.
+"""Sums of 2, 4 and 8 buffers of float32 by one thread, compared with reading them.
 
-The sums are called as the engine calls them, for every instruction set of this CPU.
-The reference is the fastest of several loops of the same instruction set that read the
-same memory and compute nothing; for the set that the engine picks, of all sets.
-Counted are the bytes that are read, k times the size of a buffer: the result, which
-takes the place of the first buffer, is not counted. So on some machines no sum can be
-as fast as reading: some caches give less while they are written, and some CPUs lower
-their clock while they add wide vectors. These limits are measured with the sums, by
-loops that read all and write the first buffer without adding, by loops that have the
-additions of the sum, of data in the L1 cache, without its stores or with as many that
-wait for no sum, and by loops that have all of it where the buffers lie. No bar is asked
-of a sum that misses it where the lowest limit does, too; a second row then holds the
-sum against that limit.
+The sums are called as the engine calls them, for every instruction set of this CPU. The
+reference is the fastest of several loops of the same instruction set that read the same
+memory and compute nothing. For the set that the engine chooses, the reference is the
+fastest loop of all sets.
+
+Counted bytes are those that are read, k times the size of a buffer. The result, which
+replaces the first buffer, is not counted. So on some machines no sum can be as fast as
+reading: some caches are slower while they are written, and some CPUs lower their clock
+while they add wide vectors.
+
+These limits are measured with the sums. One loop reads all buffers and writes the first
+one without adding. Other loops do the additions of the sum on data in the L1 cache,
+without its stores or with as many stores that do not depend on a sum. Further loops
+have all of these operations on the buffers themselves. A sum has no bar if the lowest
+limit misses the bar, too. A second row then compares the sum with that limit.
 """
 
 import json
@@ -29,19 +32,19 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from benchmarks import common, programs
 
 PROGRAM = "bench_kernels"
-BAR = 0.9  # of what can be read in the same time
-# Loops that do a part of what a sum does, and how cases call them.
+BAR = 0.9  # largest allowed share of the bytes that can be read in the same time
+# Loops that do a part of the work of a sum, with their names in cases.
 LIMITS = {
     "write": "reading and writing",
     "add": "reading and adding",
     "add and write": "reading, adding, writing",
     "add there": "reading, adding, writing there",
 }
-# KiB of all buffers together. The first three fit the caches of most CPUs (L1, L2, L3),
-# the last is out of them.
+# KiB of all buffers together. The first three fit into the caches of most CPUs (L1, L2,
+# L3), the last does not.
 FOOTPRINTS = {"32 KiB": 32, "512 KiB": 512, "8 MiB": 8192, "128 MiB": 131072}
-# In the L1 and L2 cache the sums are within 2 % of the limits, so more turns have to
-# tell them apart; there a turn takes 70 ms, out of the caches seconds.
+# In the L1 and L2 cache the sums are within 2 % of the limits, so more turns are needed
+# to distinguish them. There a turn takes 70 ms, outside of the caches seconds.
 SMALL_KIB = 512
 TURNS_IF_SMALL = 4
 
@@ -49,15 +52,15 @@ TURNS_IF_SMALL = 4
 def rate(row: dict) -> float:
     """GB read per second, in the faster quarter of the turns.
 
-    Not the median: memory that is shared with other machines has two speeds, and which
-    one has the majority of the turns is chance.
+    Not the median: memory shared with other machines has two speeds, and chance decides
+    which one has the majority of the turns.
     """
     seconds = common.Samples(tuple(row["seconds"])).quantile(0.25)
     return row["bytes_read"] / seconds / 1e9
 
 
 def fastest(rows: list[dict], kind: str, set_name: str | None) -> float:
-    """Of the loops of `kind`; of all sets with None."""
+    """Rate of the fastest loop of `kind`, in one instruction set or in all (None)."""
     return max(
         rate(row)
         for row in rows
@@ -74,7 +77,9 @@ def judge(
 
 
 def judged(rows: list[dict]) -> list[common.Result]:
-    """The sums among `rows`, which are all of one footprint and number of sources."""
+    """Results of the sums in `rows`, which have one footprint and one number of
+    sources.
+    """
     sums = [row for row in rows if row["kind"] == "sum"]
     name = next(n for n, kib in FOOTPRINTS.items() if kib == sums[0]["kib"])
     results = []
@@ -119,26 +124,26 @@ def footprints_of(names: list[str]) -> list[int]:
 
 def main(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Cases; all without names.")
+        list[str] | None, typer.Argument(help="Names of cases; default: all.")
     ] = None,
     json_file: common.JsonPath = None,
     turns: Annotated[
         int,
         typer.Option(
             min=1,
-            help="How often all functions take turns;"
-            f" {TURNS_IF_SMALL} times as often up to {SMALL_KIB} KiB.",
+            help="Number of turns of all functions;"
+            f" {TURNS_IF_SMALL} times as many up to {SMALL_KIB} KiB.",
         ),
     ] = 25,
     prefetch: Annotated[
         bool | None,
         typer.Option(
-            help="Sums ask for what they read ahead of time; else as suits this CPU.",
+            help="Sums prefetch their inputs; default: as suits this CPU.",
             show_default=False,
         ),
     ] = None,
     show_list: Annotated[
-        bool, typer.Option("--list", help="Only names the cases.")
+        bool, typer.Option("--list", help="Only print the names of the cases.")
     ] = False,
 ) -> None:
     """Compares sums of several buffers with reading them, in and out of the caches."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What ranks and those who start them agree on.
+"""Protocol between ranks and the process that starts them.
 
 An event is a line of a rank's standard output: a mark and one JSON object. All other
-output is kept, and shown only if the ranks fail.
+output is stored, and shown only if the ranks fail.
 """
 
 import contextlib
@@ -20,20 +20,23 @@ FOLDER = Path(__file__).resolve().parent
 
 
 class RanksFailedError(Exception):
-    """The ranks ended with an error or ran past their limit; has their last lines."""
+    """The ranks ended with an error or exceeded their time limit; has their last
+    lines.
+    """
 
 
 def emit(**event) -> None:
-    """On a rank: tells the starting process."""
+    """On a rank: sends an event to the starting process."""
     sys.stdout.write(MARK + json.dumps(event) + "\n")
     sys.stdout.flush()
 
 
 def leave() -> NoReturn:
-    """Ends a rank that has done its work, without the end of its interpreter.
+    """Ends a rank that has done its work, without shutting down its interpreter.
 
-    A thread of torch's Gloo that asks for the interpreter then is ended by it, and so
-    is the process: "terminate called without an active exception", now and then.
+    If a thread of torch's Gloo requests the interpreter during its shutdown, Python
+    ends that thread, and sometimes aborts the process: "terminate called without an
+    active exception".
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -42,9 +45,9 @@ def leave() -> NoReturn:
 
 @contextlib.contextmanager
 def cleaning_up_on(*signals: signal.Signals) -> Iterator[None]:
-    """Those signals end this process by way of its `finally`s, unless it ignores them.
+    """Context in which these signals end the process through its `finally` blocks.
 
-    For the main thread.
+    Ignored signals stay ignored. For the main thread.
     """
     before = {
         number: signal.signal(number, lambda got, _: sys.exit(128 + got))

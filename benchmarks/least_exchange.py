@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""No benchmark: the least that ranks must do, as operations to be timed.
+"""The least exchange: the work that no backend can avoid, as operations to be timed.
 
-Each is what torch needs to reach a backend that does nothing, and then what no backend
-can do without: where memory is shared cpp/least_exchange.cpp, over TCP what plain
-sockets take, cpp/least_sockets.cpp. A backend that does nothing is not written down by
-torch's flight recorder; here it is where that writes down aikido, of which there must
-be a group. But in a ping-pong a rank waits for what the other does next: its least is
-that of a backend that hands messages over and does nothing else, bare_backend.py.
+It is no benchmark itself. Each operation consists of torch's work to reach a backend
+that does nothing, followed by the unavoidable work of a backend. With shared memory the
+latter is cpp/least_exchange.cpp; over TCP it is the work of plain sockets,
+cpp/least_sockets.cpp.
+
+torch's flight recorder does not record a backend that does nothing. So it is attached
+here if it records aikido, which needs a group of aikido. In a ping-pong a rank waits
+for the next message of the other rank. So its least is that of a backend that only
+passes messages on, bare_backend.py.
 """
 
 import ctypes
@@ -28,16 +31,17 @@ from benchmarks.common import SHARED_MEMORY
 
 LIBRARY = "least_exchange.so"
 LIMIT_S = 30.0  # for ranks to connect to each other
-Address = tuple[str, int]  # of a host, and the port
-# Of each socket, as a backend may choose. With the system's own, which grow to MiBs,
-# bytes leave the caches before they are read: an allreduce of 16 MiB takes two ranks
-# 13 ms instead of 8, and four 22 instead of 15. Up to 1 MiB there is no difference.
+Address = tuple[str, int]  # host address and port
+# Send buffer of each socket, as a backend may choose it. With the system's default,
+# which grows to MiBs, bytes leave the caches before they are read: an allreduce of 16
+# MiB takes two ranks 13 ms instead of 8, and four ranks 22 instead of 15. Up to 1 MiB
+# there is no difference.
 SEND_BUFFER_BYTES = 256 << 10
 assert fake_pg
 
 
 class Least:
-    """One way in which ranks exchange; all of them must make it and its operations."""
+    """One method of exchange; all ranks must construct it and its operations."""
 
     cases: tuple[str, ...]
 
@@ -45,20 +49,24 @@ class Least:
         self._group = dist.new_group(backend="fake")
         ranks = list(range(dist.get_world_size()))
         self._recorder = _attach_flight_recorder(self._group, ranks)
-        self._held: list[torch.Tensor] = []  # the library knows their addresses
-        # Without letting go of the interpreter: that would be no part of the least.
+        self._held: list[torch.Tensor] = []  # the library has their addresses
+        # PyDLL keeps the GIL: releasing it is not part of the least work.
         self._library = ctypes.PyDLL(str(programs.path_of(LIBRARY)))
 
     def operation(self, name: str, num_bytes: int, times: int) -> Callable[[], object]:
-        """Of one of `cases`; `times` is the number of round trips of a ping-pong."""
+        """An operation of one of `cases`; `times` is the number of round trips of a
+        ping-pong.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Lets go of what is shared with the others; nothing is called after it."""
+        """Releases resources that are shared with other ranks; call nothing after
+        it.
+        """
 
 
 class LeastInMemory(Least):
-    """Ranks copy from memory that they share."""
+    """Exchange by copies from memory that the ranks share."""
 
     cases = ("allreduce", "alltoall", "broadcast")
 
@@ -89,14 +97,15 @@ class LeastInMemory(Least):
 
     def operation(self, name: str, num_bytes: int, times: int) -> Callable[[], object]:
         group, place, library = self._group, self._place, self._library
-        # For torch's backend, which may copy what it is given.
+        # Arguments for torch's backend, which may copy its input.
         few, others = torch.zeros(2, dist.get_world_size())
         into = torch.zeros(num_bytes // 4)
         self._held.append(into)
         address, room = ctypes.c_void_p(into.data_ptr()), ctypes.c_size_t(num_bytes)
 
         def allreduce() -> None:
-            # Whoever adds up, each must write the result once all have come.
+            # Whichever rank adds up, each rank must write the result after all inputs
+            # arrived.
             dist.all_reduce(few, group=group)
             library.least_alltoall(place, address, room)
 
@@ -120,7 +129,7 @@ class LeastInMemory(Least):
 
 
 class LeastOverTcp(Least):
-    """Each rank has a socket with every other, on its host or another one."""
+    """Exchange over sockets: one between each pair of ranks, on one host or several."""
 
     cases = ("allreduce", "alltoall", "broadcast", "allgather", "reduce_scatter")
 
@@ -140,11 +149,12 @@ class LeastOverTcp(Least):
     def operation(self, name: str, num_bytes: int, times: int) -> Callable[[], object]:
         group, place = self._group, self._place
         size = dist.get_world_size()
-        # Numbers, so that no page is the one of zeros that all untouched pages are.
+        # Random numbers, because all untouched pages are the same page of zeros.
         whole, other = torch.rand(2, num_bytes // 4)
         part = torch.rand(num_bytes // 4 // size)
         self._held += [whole, other, part]
-        few, others = torch.zeros(2, size)  # for torch's backend, which may copy
+        # Arguments for torch's backend, which may copy its input.
+        few, others = torch.zeros(2, size)
         one = others[:1]
         all_of, other_of, part_of = (
             ctypes.c_void_p(t.data_ptr()) for t in (whole, other, part)
@@ -189,9 +199,9 @@ class LeastOverTcp(Least):
 
 
 def least_over(transport: str | None, bare: Path | None = None) -> Least | None:
-    """For the name of a transport of allreduce.py; without one there is none.
+    """The method for a transport of allreduce.py; None without a transport.
 
-    `bare`: what bare_backend.build() has built, for a ping-pong.
+    `bare`: result of bare_backend.build(), for a ping-pong.
     """
     if transport is None:
         return None
@@ -199,7 +209,7 @@ def least_over(transport: str | None, bare: Path | None = None) -> Least | None:
 
 
 def round_trips(tensor: torch.Tensor, times: int, group: dist.ProcessGroup) -> None:
-    """Between ranks 0 and 1; the others do nothing."""
+    """Round trips between ranks 0 and 1; the other ranks do nothing."""
     rank = dist.get_rank()
     for _ in range(times if rank < 2 else 0):
         if rank == 0:
@@ -211,7 +221,7 @@ def round_trips(tensor: torch.Tensor, times: int, group: dist.ProcessGroup) -> N
 
 
 def _new_bare_group(path: Path) -> dist.ProcessGroup:
-    """Of ranks 0 and 1, for more of which it has no room; all ranks make it."""
+    """Group of ranks 0 and 1, the most that it supports; all ranks construct it."""
     module = bare_backend.load(path)
 
     def make(store: dist.Store, rank: int, size: int, timeout: object) -> object:
@@ -236,10 +246,10 @@ def connect_all(
     told_by_all: Callable[[Address], list[Address]],
     host: str = "127.0.0.1",
 ) -> list[socket.socket | None]:
-    """A socket with each other rank, by rank, and None for this one.
+    """A socket with each other rank, by rank, and None for this rank.
 
-    `told_by_all` gives what all ranks say when each says where it listens; `host` is
-    where the others find this rank.
+    `told_by_all` gathers the listening addresses of all ranks; `host` is the address of
+    this rank for the others.
     """
     connected: list[socket.socket | None] = [None] * size
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -282,7 +292,7 @@ def _check(error: int) -> None:
 
 
 def _attach_flight_recorder(group: dist.ProcessGroup, ranks: list[int]) -> object:
-    """What keeps it attached; None where torch has none, or has not attached one."""
+    """Object that keeps the recorder attached; None if torch has or uses none."""
     attached = getattr(dist.distributed_c10d._world, "pg_flight_recorder_hooks", {})
     if not attached:
         return None

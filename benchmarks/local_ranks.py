@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Runs a program of this folder as ranks of this machine."""
+"""Runner of a program of this folder as ranks on this machine."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def run_ranks(
     limit_s: float,
     on_event: Callable[[dict], None],
 ) -> None:
-    """Runs `script` on `num_ranks` ranks to its end; with the variables of torchrun.
+    """Runs `script` on `num_ranks` ranks to its end, with the variables of torchrun.
 
     For the main thread. Raises RanksFailedError; leaves no process behind.
     """
@@ -35,7 +35,7 @@ def run_ranks(
         on_event=lambda rank, event: on_event(event),
     )
     with cleaning_up_on(signal.SIGTERM), socket.socket() as kept:
-        # Nobody else gets the port, and rank 0, which asks for the same, may listen.
+        # Reserves the port, on which rank 0 may still listen because of SO_REUSEADDR.
         # Its store listens on all addresses, so the port must be free on each of them.
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.bind(("", 0))

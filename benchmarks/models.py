@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The small models that training is measured with; tasks.py has their data."""
+"""Small models for measuring training; tasks.py has their data."""
 
 import functools
 import zlib
@@ -12,7 +12,7 @@ from benchmarks.tasks import ALPHABET, Task
 
 
 def make_model(task: Task) -> nn.Module:
-    """Its classes are the values of the y of the task's data."""
+    """Model whose classes are the values of y in the task's data."""
     match task:
         case Task.DIGITS:
             return make_digits_model()
@@ -25,7 +25,7 @@ def make_digits_model() -> nn.Module:
 
 
 def make_digits_net(name: str) -> nn.Module:
-    """A net for the digits; its name in NETS says how many bytes its gradients have."""
+    """A model for the digits; its name in NETS gives the bytes of its gradients."""
     return NETS[name]()
 
 
@@ -59,7 +59,7 @@ NETS = {
 
 
 class TextModel(nn.Module):
-    """Guesses the next character from the last ones: an embedding, a GRU, a layer."""
+    """Predicts the next character from the last ones: an embedding, a GRU, a layer."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class TextModel(nn.Module):
 
 
 class Flat(nn.Module):
-    """A vector whose gradient is a factor everywhere, and costs nothing to compute."""
+    """A vector with a constant gradient that costs nothing to compute."""
 
     def __init__(self, num_bytes: int):
         super().__init__()
@@ -84,6 +84,6 @@ class Flat(nn.Module):
 
 
 def fingerprint(model: nn.Module) -> int:
-    """Of the bits of all parameters."""
+    """Checksum of the bits of all parameters."""
     parts = [p.detach().numpy().tobytes() for p in model.parameters()]
     return zlib.crc32(b"".join(parts))

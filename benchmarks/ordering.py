@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What goes first: urgent transfers behind bulk, and training that uses the order.
+"""Order of transfers: urgent transfers beside bulk, and training that uses the order.
 
-Bars are fixed beforehand (--list). The cases need root, for the hosts of lab/. A case
-that fails says so and the next one runs.
+Bars are fixed in advance (--list). The cases need root, for the hosts of lab/. A case
+that fails reports it, and the next one runs.
 """
 
 import sys

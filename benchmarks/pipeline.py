@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How long cutting a model into stages takes, scheduling them, and running them.
+"""Time to cut a model into stages, to schedule them, and to run them.
 
-Of the first two it is processor time of one thread, so that a busy machine does not
-count. The reference is a limit in seconds: plans and schedules are made again whenever
-machines come or go. Pipelines are run on four ranks of this machine, with stages that
-sleep (pipeline_ranks.py), beside torch.distributed.pipelining over Gloo; and on hosts
-with slow links (pipeline_cases/), beside what the partitioner says and beside schedules
-that do not adapt. The latter need root, and say so where they cannot be.
+The first two are measured in processor time of one thread, so that a busy machine does
+not matter. Their reference is a limit in seconds, because plans and schedules are made
+again whenever machines join or leave.
+
+Pipelines run on four ranks of this machine, with stages that sleep (pipeline_ranks.py),
+beside torch.distributed.pipelining over Gloo. They also run on hosts with slow links
+(pipeline_cases/), beside the predictions of the partitioner and beside schedules that
+do not adapt. The latter need root, and report if that is missing.
 """
 
 import sys
@@ -34,7 +36,7 @@ DATA = Path(__file__).parents[1] / "tests/data/pipedream"
 
 @dataclass(frozen=True)
 class PlanCase:
-    """One partition, and the seconds that it may take."""
+    """One partition, and its limit in seconds."""
 
     name: str
     profile: str
@@ -83,7 +85,7 @@ def measure(case: PlanCase, cost_model: str, repeats: int) -> common.Result:
 
 @dataclass(frozen=True)
 class ScheduleCase:
-    """One schedule that is made, checked and timed, and the seconds it may take."""
+    """One schedule that is made, checked and timed, and its limit in seconds."""
 
     name: str
     options: dict[str, Any]
@@ -121,16 +123,16 @@ def measure_schedule(case: ScheduleCase, repeats: int) -> common.Result:
 
 
 STAGES = 4
-MICRO_BATCHES = 8  # in a step of 1F1B
+MICRO_BATCHES = 8  # Micro-batches of a step of 1F1B
 STEPS = 6
 # Forwards before the first backward: one more for each hop than without transfers, so
-# that a stage has something to do while a message is on its way.
+# that a stage has work while a message is in transfer.
 AHEAD = [6, 4, 2, 0]
-INSTRUCTION_S = 100e-6  # what one may cost
+INSTRUCTION_S = 100e-6  # limit for an instruction
 
 
 def measure_runs(repeats: int) -> list[common.Result]:
-    """Four stages: time for each sample, beside torch's 1F1B with the same stages."""
+    """Four stages: time per sample, beside torch's 1F1B with the same stages."""
     many = MICRO_BATCHES * STEPS
     arguments = (MICRO_BATCHES, STEPS, repeats)
     theirs = run_ranks(STAGES, pipeline_ranks.run_torch, *arguments, backend="gloo")
@@ -165,9 +167,9 @@ def measure_runs(repeats: int) -> list[common.Result]:
 
 
 def measure_period(repeats: int) -> common.Result:
-    """Four stages that are full: how long from one micro-batch to the next.
+    """Four full stages: time from one micro-batch to the next.
 
-    It is the difference of a long run and a short one, so without filling and draining.
+    It is the difference of a long run and a short run, so filling and draining cancel.
     """
     times = pipeline_ranks.SLOW_FORWARD_S, pipeline_ranks.SLOW_BACKWARD_S
     short, long = 24, 48
@@ -195,7 +197,7 @@ def _milliseconds(
 
 
 def measure_overhead(repeats: int) -> common.Result:
-    """Of an instruction, on the rank where it is highest."""
+    """Processor time of an instruction, on the rank with the highest value."""
     found = run_ranks(3, pipeline_ranks.run_overhead, 200, repeats)
     worst = max(common.Samples(tuple(times)).median for times in found)
     return common.Result.judge(
@@ -210,7 +212,7 @@ def measure_overhead(repeats: int) -> common.Result:
 def measure_lab(
     cases: list[Case], *, is_full: bool, details: Path | None
 ) -> list[common.Result]:
-    """On hosts with slow links; says what is behind the figures."""
+    """Measures on hosts with slow links, and prints details of the figures."""
 
     def write_record(case: str, record: dict[str, Any]) -> None:
         if details:
@@ -235,12 +237,12 @@ def measure_lab(
 def main(
     cases: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CASE]...", help="Of the lab; default: all."),
+        typer.Argument(metavar="[CASE]...", help="Cases of the lab; default: all."),
     ] = None,
     repeats: int = 3,
-    runs: Annotated[bool, typer.Option(help="Also run pipelines.")] = True,
-    plans: Annotated[bool, typer.Option(help="Also partition and schedule.")] = True,
-    lab: Annotated[bool, typer.Option(help="Also on hosts with slow links.")] = True,
+    runs: Annotated[bool, typer.Option(help="Measure runs on this machine.")] = True,
+    plans: Annotated[bool, typer.Option(help="Measure partitions, schedules.")] = True,
+    lab: Annotated[bool, typer.Option(help="Measure on hosts with slow links.")] = True,
     full: command.Full = False,
     details: command.Details = None,
     json: common.JsonPath = None,

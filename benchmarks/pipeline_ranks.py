@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the ranks of pipeline.py do: pipelines of stages that take a known time.
+"""Ranks of pipeline.py: pipelines of stages that take a known time.
 
-A stage sleeps, forward and backward, so ranks do not need a core each, and what is
-measured beside the sleeping is the pipeline.
+A stage sleeps, forward and backward, so ranks do not need a core each. The time besides
+the sleep is that of the pipeline.
 """
 
 import functools
@@ -73,7 +73,7 @@ def make_pipeline(size: int, schedule: pipeline.Schedule, times: Any) -> Any:
 
 
 def timed(call: Any) -> float:
-    """Until all ranks are through."""
+    """Seconds until all ranks have finished the call."""
     dist.barrier()
     begin = time.perf_counter()
     call()
@@ -89,7 +89,7 @@ def run_async(
     warmups: list[int] | None,
     repeats: int,
 ) -> Any:
-    """Seconds of asynchronous runs of as many micro-batches, by length."""
+    """Seconds of asynchronous runs, by number of micro-batches."""
     taken: dict[int, list[float]] = {}
     for length in lengths:
         schedule = pipeline.schedule(
@@ -98,14 +98,15 @@ def run_async(
         x, y = data(length)
         loader = list(zip(x.split(ROWS), y.split(ROWS), strict=True))
         with make_pipeline(size, schedule, times) as pipe:
-            pipe.train(loader, steps=length)  # shapes are told, connections warm
+            # Sends the shapes and warms the connections up.
+            pipe.train(loader, steps=length)
             run = functools.partial(pipe.train, loader, steps=length)
             taken[length] = [timed(run) for _ in range(repeats)]
     return taken
 
 
 def run_flush(rank: int, size: int, count: int, steps: int, repeats: int) -> Any:
-    """Seconds of so many 1F1B steps, and the losses of all micro-batches."""
+    """Seconds of `steps` 1F1B steps, and the losses of all micro-batches."""
     schedule = pipeline.schedule("1f1b", stages=size, micro_batches=count)
     x, y = data(count)
     losses: list[float] = []
@@ -122,7 +123,7 @@ def run_flush(rank: int, size: int, count: int, steps: int, repeats: int) -> Any
 
 
 def run_torch(rank: int, size: int, count: int, steps: int, repeats: int) -> Any:
-    """The same by torch.distributed.pipelining."""
+    """Like `run_flush`, by torch.distributed.pipelining."""
     from torch.distributed import pipelining
 
     module = TimedStage(rank, FORWARD_S, BACKWARD_S)
@@ -150,7 +151,7 @@ def run_torch(rank: int, size: int, count: int, steps: int, repeats: int) -> Any
 
 
 def run_overhead(rank: int, size: int, count: int, repeats: int) -> Any:
-    """Processor seconds of this thread for each instruction, without its computing."""
+    """Processor seconds of this thread per instruction, without its computation."""
     schedule = pipeline.schedule("1f1b_async", stages=size, micro_batches=count)
     x, y = data(count)
     loader = list(zip(x.split(ROWS), y.split(ROWS), strict=True))

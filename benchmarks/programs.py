@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""No benchmark: builds and finds the C++ programs of benchmarks/cpp."""
+"""Builder of the C++ programs of benchmarks/cpp; no benchmark itself."""
 
 import os
 import shutil
@@ -9,21 +9,21 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILD = ROOT / "build" / "core"  # where `make test` builds them, too
+BUILD = ROOT / "build" / "core"  # `make test` uses the same folder
 
 
 class BuildError(Exception):
-    """A program could not be built; the text is what the tools said."""
+    """A program could not be built; the text is the output of the tools."""
 
 
 def path_of(name: str) -> Path:
-    """Where the program `name` is once it is built."""
+    """Path of the built program `name`."""
     return BUILD / "benchmarks" / "cpp" / name
 
 
 def build(name: str) -> Path:
-    """Brings the program up to date, which takes minutes the first time."""
-    # cmake and ninja of this environment, else those of the system.
+    """Builds the program if needed, which takes minutes the first time."""
+    # cmake and ninja of this environment, otherwise those of the system.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     configure = ["cmake", "-S", str(ROOT), "-B", str(BUILD), "-DAIKIDO_BENCHMARKS=ON"]
     if not (BUILD / "CMakeCache.txt").exists():

@@ -2,10 +2,10 @@
 # Copyright (c) the aikido authors
 """Progress of training loops: contributions per second in the sums, and accuracy.
 
-These are the figures that users care about, in loops that nobody has tuned for. They
-compare SkipStraggler() with all defaults with strict aikido, Gloo and other policies,
-which take turns in one run. All bars are fixed beforehand (--list). Cases between hosts
-need root, for the hosts of lab/. A case that fails says so, and the next one runs.
+These figures matter to users, in loops that were not tuned. SkipStraggler() with all
+defaults is compared with strict aikido, Gloo and other policies, which take turns in
+one run. All bars are fixed in advance (--list). Cases between hosts need root, for the
+hosts of lab/. A case that fails reports it, and the next one runs.
 """
 
 import sys
@@ -26,18 +26,18 @@ CASES = [*healthy.CASES, *pauses.CASES, *links.CASES, *late.CASES]
 def main(
     cases: Annotated[
         list[str] | None,
-        typer.Option("--case", metavar="NAME", help="Only this; may be repeated."),
+        typer.Option("--case", metavar="NAME", help="Run only this case; repeatable."),
     ] = None,
     json_file: common.JsonPath = None,
     is_short: Annotated[
-        bool, typer.Option("--short", help="Some rows on one host, half a minute.")
+        bool, typer.Option("--short", help="Only some rows on one host; half a minute.")
     ] = False,
     full: command.Full = False,
     seed: command.Seed = 0,
     details: command.Details = None,
     show_list: command.ShowList = False,
 ) -> None:
-    """Measures the progress of training loops with late ranks, and with none."""
+    """Measures the progress of training loops with late ranks, and without."""
     command.run(
         "progress of training loops",
         short.CASES if is_short else CASES,

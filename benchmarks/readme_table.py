@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Puts the figures of a demo and an allreduce run into README and docs/measured.md.
+"""Writer of the figures of a demo and an allreduce run into README and
+docs/measured.md.
 
 Figures on a GPU are in docs/measured.md only.
 
@@ -82,7 +83,9 @@ def measured(demo: dict[str, dict], allreduce: list[dict]) -> str:
 
 
 def measured_on_gpu(allreduce: list[dict]) -> str:
-    """The other block, as Markdown: each size with Gloo and each way of aikido."""
+    """The block for GPUs, as Markdown: each size with Gloo and each method of
+    aikido.
+    """
     sizes: dict[str, dict[str, dict]] = {}
     for result in allreduce:
         size, _, way = result["case"].removesuffix(" on cuda").partition(" by ")
@@ -135,15 +138,15 @@ def put_between_marks(text: str, block: str, begin: str = BEGIN, end: str = END)
 
 
 def main(
-    demo: Annotated[Path | None, typer.Argument(help="Written by make demo.")] = None,
+    demo: Annotated[Path | None, typer.Argument(help="File of make demo.")] = None,
     allreduce: Annotated[
-        Path | None, typer.Argument(help="Written by allreduce.py.")
+        Path | None, typer.Argument(help="File of allreduce.py.")
     ] = None,
     cuda: Annotated[
-        Path | None, typer.Option(help="Written by allreduce.py --device cuda.")
+        Path | None, typer.Option(help="File of allreduce.py --device cuda.")
     ] = None,
 ) -> None:
-    """Puts figures into README and docs/measured.md; those of a GPU only there."""
+    """Writes figures into README and docs/measured.md; those of a GPU only there."""
     if (demo is None) != (allreduce is None) or demo is cuda is None:
         raise typer.BadParameter("give demo.json and allreduce.json, or --cuda, or all")
     if demo is not None and allreduce is not None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How long the others take to hear of a rank that is killed, and to go on without it.
+"""Time until the other ranks learn that a rank was killed, and until they go on.
 
-One rank kills itself (SIGKILL) amid its allreduces. Time runs from there to the error
+One rank kills itself (SIGKILL) during its allreduces. Time runs from there to the error
 of the last survivor, and to the last survivor's next result: with aikido after
-`reconfigure`, with Gloo after a new `init_process_group`. Gloo's ranks that exchange
-nothing with the dead one in that call hear of it by their time-out only (here 2 s; 30
-minutes by default).
+`reconfigure`, with Gloo after a new `init_process_group`. Gloo ranks that do not
+exchange data with the dead rank in that call learn of the death by their time-out only
+(here 2 s; 30 minutes by default).
 """
 
 import os
@@ -30,7 +30,7 @@ import aikido_torch
 from aikido_torch.testing import run_ranks
 from benchmarks import common
 
-# The same in all processes of a machine.
+# All processes of a machine have the same clock.
 now_s = time.monotonic
 
 GLOO_TIMEOUT = timedelta(seconds=2)
@@ -39,7 +39,7 @@ GLOO_TIMEOUT = timedelta(seconds=2)
 def lose_one(
     rank: int, size: int, backend: str, folder: str, victim: int, calls: int
 ) -> dict[str, float] | None:
-    """One death; what a survivor saw of it, in seconds of the machine's clock."""
+    """One death; the times that a survivor measured, by the machine's clock."""
     dist.init_process_group(
         backend,
         store=dist.FileStore(f"{folder}/first", size),
@@ -89,7 +89,7 @@ def main(
     deaths: Annotated[int, typer.Option(min=1, help="Deaths per backend.")] = 10,
     json: common.JsonPath = None,
 ) -> None:
-    """Kills one rank, again and again, beside Gloo."""
+    """Kills one rank, several times, with aikido and with Gloo."""
     if not hasattr(dist.ProcessGroup, "supports_reconfigure"):
         raise SystemExit(
             "torch 2.14 or newer is needed: older ones cannot reconfigure."

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Skip-straggler allreduce on hosts with slow links, late ranks and dead ones.
+"""Skip-straggler allreduce on hosts with slow links, late ranks and dead ranks.
 
-Every case measures ours, the comparison values and Gloo in turns by the same processes,
-and judges by bars fixed beforehand (--list). It needs root, for the hosts of lab/; only
-healthy-small does without. A case that fails says so and the next one runs.
+Every case measures aikido, comparison values and Gloo in turns by the same processes,
+and judges by bars that are fixed in advance (--list). It needs root, for the hosts of
+lab/; only healthy-small does not. A case that fails reports it, and the next one runs.
 """
 
 import sys

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the small models learn that training is measured with (models.py): their data.
+"""Data of the small models for measuring training (models.py).
 
-These are on every machine: scikit-learn's handwritten digits, and a text that is part
-of Python, its own reference. So the text differs a little between versions of Python;
-the ranks of one run read the same file. Without torch, for who only starts ranks.
+The data exist on every machine: scikit-learn's handwritten digits, and Python's own
+reference text. So the text differs slightly between versions of Python, but the ranks
+of one run read the same file. This file does not import torch, for processes that only
+start ranks.
 """
 
 import dataclasses
@@ -15,15 +16,15 @@ from pathlib import Path
 import numpy as np
 
 TEST_SHARE = 0.25
-# Characters that the next one is guessed from, and how much text is read.
+# Characters before the predicted one, and length of the text.
 CONTEXT = 24
 TEXT_LENGTH = 60_000
-# What the text is made of; everything else is a space.
+# Characters of the text; all others become a space.
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
 
 
 class Task(enum.StrEnum):
-    """What is learnt."""
+    """Data to learn."""
 
     DIGITS = "digits"
     TEXT = "text"
@@ -31,12 +32,12 @@ class Task(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Where the data come from, and how a model of models.py learns them.
+    """Source of the data, and training options of its model in models.py.
 
     Attributes:
         save: writes train_x, train_y, test_x, test_y to a file, split by a seed.
         learning_rate: for SGD with momentum 0.9.
-        target_accuracy: on the test data, that a run is timed to.
+        target_accuracy: accuracy on the test data up to which a run is timed.
     """
 
     save: Callable[[Path, int], None]
@@ -45,7 +46,7 @@ class Recipe:
 
 
 def save_digits(path: Path, seed: int) -> None:
-    """Splits the images into those for training and for the test, by the seed."""
+    """Splits the images into training and test data, by the seed."""
     from sklearn.datasets import load_digits  # slow to import: not in every rank
 
     images, labels = load_digits(return_X_y=True)
@@ -55,7 +56,7 @@ def save_digits(path: Path, seed: int) -> None:
 
 
 def read_text(length: int = TEXT_LENGTH) -> np.ndarray:
-    """The beginning of Python's reference, as numbers of characters in ALPHABET."""
+    """The beginning of Python's reference, as indices of characters in ALPHABET."""
     from pydoc_data.topics import topics
 
     text = "\n".join(topics[name] for name in sorted(topics))[:length]
@@ -65,9 +66,10 @@ def read_text(length: int = TEXT_LENGTH) -> np.ndarray:
 
 
 def save_text(path: Path, seed: int) -> None:
-    """Contexts and the character behind each, shuffled by the seed.
+    """Contexts and the next character, shuffled by the seed.
 
-    The test is a part of the text of its own, so that no context of it was seen.
+    The test data is a separate part of the text, so the training has seen no context of
+    it.
     """
     text = read_text()
     windows = np.lib.stride_tricks.sliding_window_view(text, CONTEXT + 1)

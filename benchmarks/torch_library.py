@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""No benchmark: compiles sources with torch's headers, for benchmarks and tests.
+"""Compiler of sources with torch's headers, for benchmarks and tests; no benchmark
+itself.
 
-One compiler, without cmake or ninja: what is made so is small.
+It calls one compiler, without cmake or ninja, because the libraries are small.
 """
 
 import hashlib
@@ -18,11 +19,11 @@ from benchmarks.programs import ROOT, BuildError
 def path_of(
     name: str, sources: Sequence[Path], *, read: Sequence[Path] = (), options: str = ""
 ) -> Path:
-    """Where the library is once it is built: of these texts, options and this torch.
+    """Path of the built library, which depends on the sources, the options and torch.
 
-    `read`: what the sources include of ours.
+    `read`: headers of aikido that the sources include.
     """
-    import torch  # not for who only asks for other programs
+    import torch  # not at the top, because some callers only need other programs
 
     what = hashlib.sha256(f"{torch.__version__} {torch.__path__[0]} {options}".encode())
     what.update(sysconfig.get_config_var("EXT_SUFFIX").encode())
@@ -34,10 +35,10 @@ def path_of(
 def build(
     name: str, sources: Sequence[Path], *, read: Sequence[Path] = (), options: str = ""
 ) -> Path:
-    """Compiles it, if it is not there, which takes half a minute. Raises BuildError.
+    """Compiles the library if it does not exist, in half a minute. Raises BuildError.
 
-    All sources in one, since most of the time goes to torch's headers. `options`: for
-    the compiler, beside those that torch asks for.
+    All sources are compiled together, because most of the time goes to torch's headers.
+    `options`: options for the compiler, besides those that torch needs.
     """
     import torch
 

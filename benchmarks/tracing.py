@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether tracing finds who makes the others wait, and what it costs.
+"""Accuracy of traces in finding the rank that others wait for, and their cost.
 
-    python benchmarks/tracing.py                    # all of it, some minutes
+    python benchmarks/tracing.py                    # everything, some minutes
     python benchmarks/tracing.py --only overhead
-    python benchmarks/tracing.py --full             # as the bars mean it, an hour
+    python benchmarks/tracing.py --full             # as the bars require, an hour
 
-Something is wrong with one rank of four for a while: it computes for longer, its data
-come late, the way out of or into its host is slow, or its process is stopped. The hosts
-are network namespaces (benchmarks/lab), so that needs root.
+One of four ranks has a fault for a while: it computes for longer, its data arrive late,
+the uplink or downlink of its host is slow, or its process is stopped. The hosts are
+network namespaces (benchmarks/lab), so that needs root.
 """
 
 import sys
@@ -31,7 +31,7 @@ from benchmarks.tracing_cases import confusion, instructions, memory, overhead, 
 
 @dataclass(frozen=True)
 class Part:
-    """What is measured, its bar, and how long as a rule and with --full."""
+    """A measurement, its bar, and its usual and full length."""
 
     what: str
     bar: str
@@ -107,25 +107,29 @@ def main(
     only: Annotated[str | None, typer.Option(help=", ".join(PARTS))] = None,
     full: command.Full = False,
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Per cause and rank.")
+        int | None, typer.Option(min=1, help="Repetitions per cause and rank.")
     ] = None,
     overhead_steps: Annotated[
-        int | None, typer.Option(min=1, help="Of each arm.")
+        int | None, typer.Option(min=1, help="Steps of each arm.")
     ] = None,
     processor_steps: Annotated[
-        int | None, typer.Option(min=1, help="Of each arm.")
+        int | None, typer.Option(min=1, help="Steps of each arm.")
     ] = None,
     healthy_s: Annotated[
-        int | None, typer.Option(min=5, help="Without a fault.")
+        int | None, typer.Option(min=5, help="Seconds without a fault.")
     ] = None,
-    simulated: Annotated[int | None, typer.Option(min=1000, help="Steps.")] = None,
+    simulated: Annotated[
+        int | None, typer.Option(min=1000, help="Number of steps.")
+    ] = None,
     counted_steps: Annotated[
-        int | None, typer.Option(min=1, help="Whose processor time is taken.")
+        int | None, typer.Option(min=1, help="Steps with measured processor time.")
     ] = None,
-    memory_steps: Annotated[int | None, typer.Option(min=1, help="Steps.")] = None,
+    memory_steps: Annotated[
+        int | None, typer.Option(min=1, help="Number of steps.")
+    ] = None,
     seed: int = 0,
     keep: Annotated[
-        Path | None, typer.Option(help="Folder in which traces of the ranks stay.")
+        Path | None, typer.Option(help="Folder for the traces of the ranks.")
     ] = None,
     json: common.JsonPath = None,
     show_list: command.ShowList = False,
