@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The cases of benchmarks/backup.py, judged as those of straggler_cases/case.py.
+"""Cases of benchmarks/backup.py, judged like those of straggler_cases/case.py.
 
-plan.py      one training, as its ranks get it, and who is late in it
+```text
+plan.py      one training, in the form for its ranks, and its late ranks
 split.py     data that differ between ranks
 rank.py      a rank that trains, one training after the other
-runs.py      starts the ranks and collects what they saw
+runs.py      starts the ranks and collects their observations
+```
 """

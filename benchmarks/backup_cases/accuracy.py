@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Data differ between ranks, and one primary is late in almost every step."""
+"""Case in which data differ between ranks, and one primary is late in almost every
+step.
+"""
 
 import dataclasses
 import statistics
@@ -14,8 +16,8 @@ from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 from benchmarks.tasks import save_digits
 
 LATE = 3
-# It misses two more steps whenever it is late, so it is late in 90 % of them all: the
-# note of each row has the share as it was.
+# It misses two more steps whenever it is late, so it is late in 90 % of all steps. The
+# note of each row has the measured share.
 LATE_SHARE = 0.78
 STEP_MS = 50.0
 LATE_MS = 100.0
@@ -37,7 +39,7 @@ def trainings(seed: int, steps: int) -> list[Training]:
 
 
 def final(record: Record) -> float:
-    """Test accuracy, in points."""
+    """Test accuracy in percentage points."""
     return 100 * record.first["curve"][-1]["accuracy"]
 
 
@@ -55,7 +57,7 @@ def accuracy(case: Case, context: Context) -> list[Row]:
     num_seeds = context.pick(2, 5)
     found: list[Record] = []
     for seed in range(context.seed, context.seed + num_seeds):
-        # The split of the data is part of what the seed decides.
+        # The split of the data depends on the seed.
         with tempfile.TemporaryDirectory() as folder:
             data = Path(folder) / "digits.npz"
             save_digits(data, seed=seed)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""More primaries are late than there are backups."""
+"""Case in which more primaries are late than there are backups."""
 
 from benchmarks.backup_cases import runs
 from benchmarks.backup_cases.plan import WELL_STEPS, Training
 from benchmarks.backup_cases.runs import Record
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 
-# Those that are well are more than half: with fewer the others are waited for.
+# More than half of the ranks must be on time, otherwise the others wait for the late
+# ones.
 PRIMARIES = 5
 LATE = (3, 4)
 STEP_MS = 50.0
@@ -16,13 +17,13 @@ KIB = 1 << 10
 
 
 def steps_with_both(record: Record) -> list[int]:
-    """In which neither came by itself."""
+    """Steps in which neither late primary contributed."""
     steps = range(WELL_STEPS, record.training.steps)
     return [step for step in steps if set(LATE) <= record.late_in(step)]
 
 
 def is_covered_and_named(record: Record, step: int) -> bool:
-    """One of the two has a stand-in, the other one is skipped."""
+    """True if one of the two has a stand-in and the other one is skipped."""
     skipped = set(record.first["skipped"][step])
     stood_in = {int(shard) for shard in record.first["stand_ins"][step]}
     return len(stood_in) == 1 and stood_in | skipped == set(LATE) != skipped
@@ -46,7 +47,7 @@ def two_late(case: Case, context: Context) -> list[Row]:
     both = steps_with_both(record)
     if len(both) < (training.steps - WELL_STEPS) // 2:
         raise CaseError(f"both were late in {len(both)} steps only")
-    # In the first one nothing is known of them yet.
+    # In the first one their lateness is not known yet.
     judged = both[1:]
     good = [step for step in judged if is_covered_and_named(record, step)]
     other = [step for step in judged if step not in good]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The link of one primary is slow for good."""
+"""Case in which the link of one primary is slow permanently."""
 
 import dataclasses
 

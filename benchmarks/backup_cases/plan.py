@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One training: plain values, no torch, the same for all ranks."""
+"""One training: plain values, no torch, equal for all ranks."""
 
 import dataclasses
 import json
@@ -8,8 +8,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Steps that nobody is late in: DistributedDataParallel settles its buckets, and
-# deadlines are learnt, as before anything happens in the cases of straggler.py.
+# Steps without a late rank: DistributedDataParallel builds its final buckets, and
+# deadlines are learnt, as before the faults in the cases of straggler.py.
 WELL_STEPS = 20
 BATCH = 32  # samples of one rank in a step
 PLAN_FILE = "plan.json"  # in the folder of the ranks
@@ -17,22 +17,22 @@ PLAN_FILE = "plan.json"  # in the folder of the ranks
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """So many steps by the first ranks, while the others wait."""
+    """Steps of the first ranks, while the other ranks wait."""
 
     name: str
     steps: int
     primaries: int = 4
-    backups: int = 0  # they are the ranks behind the primaries
-    # Of ActiveBackup; "skip" and "strict" are the other policies, without backups.
+    backups: int = 0  # the ranks after the primaries
+    # Mode of ActiveBackup; "skip" and "strict" are the other policies, without backups.
     mode: str = "shadow"
     task: str = "digits"  # or "flat": one vector of num_bytes
     num_bytes: int = 0
     seed: int = 0
-    step_ms: float = 0.0  # what a step takes at least on every rank
+    step_ms: float = 0.0  # least duration of a step on every rank
     late: tuple[int, ...] = ()  # primaries that are late in some steps
-    late_share: float = 0.0  # of their steps from WELL_STEPS on
+    late_share: float = 0.0  # share of their steps from WELL_STEPS on
     late_ms: float = 0.0
-    # Mbit/s, up and down, of hosts whose link is another one from WELL_STEPS on.
+    # Mbit/s, up and down, of hosts whose link changes after WELL_STEPS.
     links: dict[int, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -40,7 +40,9 @@ class Training:
         return self.primaries + self.backups
 
     def late_steps(self, rank: int) -> list[bool]:
-        """Whether that rank is late, per step: a fixed share, spread by the seed."""
+        """For each step, whether that rank is late: a fixed share, placed by the
+        seed.
+        """
         well = min(WELL_STEPS, self.steps)
         if rank not in self.late:
             return [False] * self.steps
@@ -64,7 +66,9 @@ def from_json(text: str) -> list[Training]:
 
 
 def estimate_s(trainings: Iterable[Training]) -> float:
-    """Roughly, for the deadline of the ranks: slow machines and links are slower."""
+    """Rough estimate for the deadline of the ranks, with room for slow machines and
+    links.
+    """
     total = 30.0
     for training in trainings:
         bytes_s = training.num_bytes * training.size * 8e-6 / 200

@@ -38,10 +38,10 @@ from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit, leave
 from benchmarks.models import Flat, fingerprint, make_digits_model
 
-WITHIN_S = 300.0  # of a call: then something hangs
-OWN_SHARE = 0.98  # of a data shard's samples are of its own classes
-TELL_S = 1.0  # how often rank 0 says how far it is
-DRAIN_S = 0.5  # for what is still on its way before bytes are read
+WITHIN_S = 300.0  # Time-out of a call; after that something hangs
+OWN_SHARE = 0.98  # share of a data shard's samples that are of its own classes
+TELL_S = 1.0  # interval of progress reports of rank 0
+DRAIN_S = 0.5  # wait for data in transfer before bytes are read
 
 
 def policy_of(training: Training) -> Policy:
@@ -83,7 +83,7 @@ class Digits:
 
 
 class Vector:
-    """One vector, as large as wanted."""
+    """One vector of the given size."""
 
     def __init__(self, training: Training):
         self.model: nn.Module = Flat(training.num_bytes)
@@ -100,7 +100,7 @@ class Vector:
 
 
 def sent_bytes() -> int:
-    """By all network devices of this host but the loopback."""
+    """Bytes sent by all network devices of this host except the loopback."""
     rows = Path("/proc/self/net/dev").read_text().splitlines()[2:]
     counts = {row.split(":")[0].strip(): row.split(":")[1].split() for row in rows}
     return sum(int(count[8]) for name, count in counts.items() if name != "lo")
@@ -138,7 +138,8 @@ class Trainer:
             state={},
         )
         self.ends: list[float] = []
-        self.sent: list[int] = []  # before the first step, after WELL_STEPS, at the end
+        # Before the first step, after WELL_STEPS, and at the end.
+        self.sent: list[int] = []
         self._start = 0.0
 
     def _batches(self) -> Iterator[list[int]]:
@@ -178,32 +179,34 @@ class Trainer:
         if self._is_late[step]:
             until += self._training.late_ms / 1e3
         elif any(self._is_late[:step]):
-            return  # begun in the midst of the others' step: it is in time for once
+            return  # it began during the step of the others, so it is on time once
         time.sleep(max(0.0, until - time.monotonic()))
 
     def _catch_up(self) -> int:
-        # Not past the step at which all meet: nobody is further before it.
+        # Stops at the step where all ranks meet, because no rank is further.
         missed = self.handle.catch_up()
-        # Those that a copy has passed over.
+        # Steps that a copy has skipped.
         self.ends += [time.monotonic()] * (self.handle.steps - len(self.ends))
         return missed.batches_to_skip
 
     def _note(self) -> None:
-        """After each step, also after those that catch_up applies."""
+        """Called after each step, also after steps that catch_up applies."""
         now = time.monotonic()
         self.ends.append(now)
         self._task.look(len(self.ends), now - self._start)
 
     def _meet(self) -> None:
-        """All come to this step, and nothing is on its way; bytes are read."""
+        """Waits until all ranks are at this step and no data is in transfer; then reads
+        bytes.
+        """
         began = time.monotonic()
-        self.handle.barrier(self._meeting)  # a slow one may copy the state
+        self.handle.barrier(self._meeting)  # a slow rank may copy the state meanwhile
         if dist.get_rank() == 0:
             emit(met=len(self.sent))
         time.sleep(DRAIN_S)
         self.sent.append(sent_bytes())
         dist.barrier(self._meeting)
-        # No time of the training.
+        # Not part of the training's time.
         self._start += time.monotonic() - began
 
     def fingerprint(self) -> int:
@@ -266,7 +269,7 @@ def main() -> None:
     except RuntimeError as error:
         text = " ".join(str(error).split())
         emit(rank=dist.get_rank(), failed=f"{type(error).__name__}: {text}")
-        os._exit(1)  # the others of its groups can only wait
+        os._exit(1)  # the other ranks of its groups could only wait
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What one backup of eight primaries costs, in computation and in bytes."""
+"""Cost of one backup for eight primaries, in computation and in bytes."""
 
 import dataclasses
 
@@ -11,20 +11,21 @@ from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 
 PRIMARIES = 8
 LATE = 7
-STEP_MS = 250.0  # so that two cores are not what is measured
+STEP_MS = 250.0  # long enough that the measurement is not limited by two cores
 LATE_MS = 750.0
 MIB = 1 << 20
 
 
 def extra_batches(record: Record) -> float:
-    """What the backups computed, per step that passed."""
+    """Batches that the backups computed, per step."""
     backups = range(record.training.primaries, record.training.size)
     computed = sum(record.by_rank[rank]["own_steps"] for rank in backups)
     return computed / record.training.steps
 
 
 def of_one_contribution(strict: float, size: int) -> float:
-    """Bytes of one, from those of a strict allreduce of `size` ranks per step.
+    """Bytes of one contribution, from those of a strict allreduce of `size` ranks per
+    step.
 
     There each rank sends its contribution to the other owners, and each owner its
     result to the other ranks, which is 2 * size times as many bytes.
@@ -61,7 +62,7 @@ def resources(case: Case, context: Context) -> list[Row]:
         raise CaseError(f"primary {LATE} was late and nobody stood in for it")
     sent = {name: r.sent_bytes(well=False) / 1e6 for name, r in by_name.items()}
     one = of_one_contribution(sent["strict"], size)
-    # Nine ranks hear of the result, and eight contribute.
+    # Nine ranks receive the result, and eight contribute.
     eight_of_nine = sent["strict"] - one
     return [
         case.judge(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Starts the ranks of a case, and collects what they saw of each training.
+"""Runner of the ranks of a case; collects their observations of each training.
 
 For the main thread.
 """
@@ -27,7 +27,7 @@ PROGRAM = "backup_cases/rank.py"
 
 @dataclass
 class Record:
-    """One training as all of its ranks saw it. Times are of the machine's clock."""
+    """One training as observed by all ranks. Times are by the machine's clock."""
 
     training: Training
     by_rank: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -51,26 +51,28 @@ class Record:
         return {*self.first["skipped"][step], *map(int, stand_ins)}
 
     def share_late(self, rank: int) -> float:
-        """Of the steps in which it may be late."""
+        """Share of the steps in which the rank may be late."""
         steps = range(WELL_STEPS, self.training.steps)
         return sum(rank in self.late_in(step) for step in steps) / len(steps)
 
     def count(self, name: str) -> int:
-        """Of data shards that were "skipped", or that "stand_ins" gave."""
+        """Number of data shards that were "skipped", or contributed by "stand_ins"."""
         return sum(len(found) for found in self.first[name])
 
     def step_ms(self, ranks: Sequence[int]) -> float:
-        """Mean of a step behind the first ones, of the median rank of these."""
+        """Mean duration of a step after the first ones, on the median rank of these."""
         means = []
         for rank in ranks:
             ends = self.by_rank[rank]["ends"]
-            # The first step behind them has the meeting in it.
+            # The first step after them contains the meeting.
             steps = len(ends) - WELL_STEPS - 1
             means.append(1e3 * (ends[-1] - ends[WELL_STEPS]) / steps)
         return statistics.median(means)
 
     def sent_bytes(self, *, well: bool) -> float:
-        """By all hosts in a step: of those that nobody is late in, or of the others."""
+        """Bytes sent by all hosts per step: of the steps without late ranks, or of the
+        others.
+        """
         steps = WELL_STEPS if well else self.training.steps - WELL_STEPS
         at = 0 if well else 1
         sent = (seen["sent"] for seen in self.by_rank.values())
@@ -94,9 +96,10 @@ def run(
     lab: Lab | None = None,
     data: Path | None = None,
 ) -> list[Record]:
-    """All of them by one set of ranks; without a lab on this machine's loopback.
+    """Runs all trainings with one set of ranks; without a lab on this machine's
+    loopback.
 
-    Raises CaseError with one sentence when a rank failed or had other parameters.
+    Raises CaseError with one sentence if a rank failed or had other parameters.
     """
     records = [Record(training) for training in trainings]
     total = sum(t.steps for t in trainings)
@@ -134,7 +137,7 @@ def run(
 
 
 def _set_links(lab: Lab | None, links: Mapping[int, float]) -> None:
-    """Of the hosts that are named; the others get the usual one."""
+    """Sets the links of the named hosts; the others get the usual link."""
     if lab is None:
         return
     usual = max(link.up_mbit or 0.0 for link in lab.links) or None

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Data that differ between ranks: each data shard has mostly its own classes."""
+"""Data that differ between ranks: each data shard mostly has its own classes."""
 
 import numpy as np
 from torch.utils.data import Dataset
 
 
 class ByClass(Dataset):
-    """Index i is of data shard i % N, as a DistributedSampler deals without shuffling.
+    """Dataset in which index i belongs to data shard i % N, as in a DistributedSampler.
 
-    What lies there is shuffled within the data shard, by the epoch.
+    Without shuffling by the sampler; samples are shuffled within the data shard, by the
+    epoch.
 
     Args:
-        labels: of the samples.
-        num_shards: N; samples that do not fill a batch position for all are left out.
-        own_share: of a data shard's samples, those of its own range of classes; the
+        labels: labels of the samples.
+        num_shards: N; samples that do not fill a batch position for all are dropped.
+        own_share: share of a data shard's samples from its own range of classes; the
             others are of any class.
-        seed: of the order.
+        seed: seed of the order.
     """
 
     def __init__(
@@ -40,5 +41,5 @@ class ByClass(Dataset):
         return self._shards.size
 
     def __getitem__(self, index: int) -> int:
-        """Which sample of `labels` it is."""
+        """Index in `labels` of the sample."""
         return int(self._order[index // self._num_shards, index % self._num_shards])

@@ -35,14 +35,14 @@ app = typer.Typer(
 
 def links_of(
     *,
-    hosts: Annotated[int, typer.Option(min=1, help="How many.")] = 4,
+    hosts: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 4,
     up: Annotated[
         float | None,
-        typer.Option(metavar="MBIT", help="Of each uplink; else not limited."),
+        typer.Option(metavar="MBIT", help="Rate of each uplink; default: unlimited."),
     ] = None,
     down: Annotated[
         float | None,
-        typer.Option(metavar="MBIT", help="Of each downlink; else not limited."),
+        typer.Option(metavar="MBIT", help="Rate of each downlink; default: unlimited."),
     ] = None,
     slow: Annotated[
         list[str],
@@ -54,13 +54,13 @@ def links_of(
         float, typer.Option(help="Length of each queue, as a time at its rate.")
     ] = 50.0,
     delay_ms: Annotated[
-        float, typer.Option(help="One way, on every link; in user space.")
+        float, typer.Option(help="Delay of every link, one way; in user space.")
     ] = 0.0,
     loss: Annotated[
-        float, typer.Option(help="Share of frames lost, each way; likewise.")
+        float, typer.Option(help="Share of frames lost, each way; in user space.")
     ] = 0.0,
 ) -> list[Link]:
-    """What the options ask for; a slow host without DOWN has UP both ways."""
+    """Links from the options; a slow host without DOWN has UP both ways."""
     try:
         link = Link(
             up_mbit=up, down_mbit=down, queue_ms=queue_ms, delay_ms=delay_ms, loss=loss
@@ -81,7 +81,7 @@ def links_of(
 
 
 def with_links(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of links_of in the place of `links`."""
+    """The command with the options of links_of in place of `links`."""
     options = inspect.signature(links_of).parameters
     own = inspect.signature(command)
 
@@ -103,7 +103,7 @@ def rate_text(mbit: float | None) -> str:
 @with_links
 def check(
     links: list[Link],
-    seconds: Annotated[float, typer.Option(help="Of each measurement.")] = 1.0,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.")] = 1.0,
 ) -> None:
     """Measures each link: a TCP stream each way, and the idle round trip."""
     table = Table(title="links, Mbit/s", title_justify="left")
@@ -132,10 +132,10 @@ def run(
     ],
     links: list[Link],
     spare: Annotated[
-        int, typer.Option(min=0, help="Hosts beside those, for traffic; no limits.")
+        int, typer.Option(min=0, help="Further hosts for traffic, without limits.")
     ] = 0,
     script: Annotated[
-        str, typer.Option(help="A file or the text: 'at 2 s kill member 1'.")
+        str, typer.Option(help="File or text of a script: 'at 2 s kill member 1'.")
     ] = "",
     script_from: Annotated[
         str, typer.Option(help="Time 0 of the script: start, or ready (lab/rank.py).")
@@ -194,7 +194,7 @@ def traffic_table(lab: Lab, seconds: float) -> Table:
 
 @app.command()
 def clean() -> None:
-    """Removes what labs of processes that have died left behind."""
+    """Removes the leftovers of labs whose processes have died."""
     removed = remove_leftovers()
     typer.echo("\n".join(f"removed {name}" for name in removed) or "Nothing is left.")
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One process in a host of the lab that sends, receives and answers.
+"""Process in a host of the lab that sends, receives and answers.
 
-Started by lab.py with the path of this file. Its standard input has one JSON object a
-line, {"do": "goodput" | "round_trip" | "flow" | "quiet", ...}; the first two are
-answered by one line each. It ends with its input. Only the standard library, for a
-quick start.
+Started by lab.py with the path of this file. Its standard input has one JSON object per
+line, {"do": "goodput" | "round_trip" | "flow" | "quiet", ...}. The first two are
+answered by one line each. It ends with its input. It uses only the standard library,
+for a quick start.
 """
 
 import contextlib
@@ -19,11 +19,12 @@ import threading
 import time
 
 PORT = 5001
-# Left out of a measurement: the burst that a rested tbf lets through, and slow start.
+# Not measured: the burst that an idle tbf lets through, and slow start.
 SETTLE_S = 0.3
-ANSWER_S = 5.0  # how long to wait for the other side
+ANSWER_S = 5.0  # seconds to wait for the other side
 _BLOCK = bytes(64 << 10)
-# What waits in the socket beyond the window: or ends of a stream last for seconds.
+# Limit of unsent bytes in the socket beyond the window. Otherwise the end of a stream
+# lasts for seconds.
 _UNSENT_BYTES = 128 << 10
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -37,7 +38,7 @@ def serve(server: socket.socket) -> None:
 
 
 def _receive(connection: socket.socket) -> None:
-    """The first byte says what the other side wants: echo or a count."""
+    """Serves one connection; the first byte selects an echo or a count of bytes."""
     with connection:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -94,7 +95,7 @@ def goodput(address: str, seconds: float) -> dict[str, float]:
 
 
 def round_trip(address: str, count: int, within_s: float) -> dict[str, float]:
-    """Median time of one byte and back on a standing connection."""
+    """Median time of one byte and its echo on an open connection."""
     times = []
     with _connect(address, b"e", within_s=within_s) as connection:
         for _ in range(count + 1):
@@ -107,14 +108,14 @@ def round_trip(address: str, count: int, within_s: float) -> dict[str, float]:
 
 
 def flow(address: str, seconds: float) -> None:
-    """Cross traffic. What is still queued at its end is taken back."""
+    """Cross traffic. Data that is still queued at its end is discarded."""
     try:
         with _connect(address, b"s") as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             _flows.add(connection)
             _send_for(connection, seconds)
     except OSError:
-        pass  # the link is cut: then there is no traffic
+        pass  # if the link is cut, there is no traffic
     finally:
         _flows.discard(connection)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Processes that the lab starts in its hosts for itself: agent.py and wire.py."""
+"""Helper processes that the lab starts in its hosts: agent.py and wire.py."""
 
 import contextlib
 import ctypes
@@ -20,15 +20,17 @@ _libc = ctypes.CDLL(None)
 
 
 def die_with_parent() -> None:
-    """In a new process: it is killed when the thread that started it ends."""
+    """In a new process: makes the kernel kill it when its parent thread ends."""
     _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 class Helper:
-    """Takes and gives one JSON object per line. Ends with the process that owns it."""
+    """Helper process that exchanges one JSON object per line. It ends with its
+    owner.
+    """
 
     def __init__(self, command: Sequence[str], what: str):
-        """`what` names it in errors."""
+        """Starts the process; `what` names it in errors."""
         self._what = what
         self._process = subprocess.Popen(
             command,

@@ -23,17 +23,19 @@ from benchmarks.lab.warm import Program
 from benchmarks.launch import cleaning_up_on
 
 HERE = Path(__file__).resolve().parent
-FIRST_PORT = 29500  # of the store on rank 0; each run has its own
-_START_S = 20.0  # what a busy machine may take to start a helper
+FIRST_PORT = 29500  # port of the store on rank 0; each run has its own
+_START_S = 20.0  # time that a busy machine may take to start a helper
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _serials = itertools.count()
-# No connection starts with what an earlier one learned about a link that has changed.
+# Otherwise a connection would start with metrics of a link that has changed.
 _SETTINGS = "echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save"
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a host's cable has carried since it was made, and its queues dropped."""
+    """Bytes that a host's link has carried since it was made, and frames dropped by
+    queues.
+    """
 
     up_bytes: int
     down_bytes: int
@@ -42,14 +44,14 @@ class Traffic:
 
 
 class Lab:
-    """Hosts 0 to N-1 behind one switch, as long as the `with` block lasts.
+    """Hosts 0 to N-1 behind one switch, while the `with` block lasts.
 
-    For the main thread of one process; several labs may exist at once. What labs of
-    dead owners left behind is removed at the start.
+    For the main thread of one process; several labs may exist at once. The start
+    removes leftovers of labs whose owners have died.
 
     Args:
         links: one for each host.
-        tcp: the congestion control of all hosts, whatever the machine's own is.
+        tcp: the congestion control of all hosts, independent of the machine's own.
     """
 
     def __init__(self, links: Sequence[Link], *, tcp: str = "cubic"):
@@ -69,7 +71,7 @@ class Lab:
     @staticmethod
     @functools.cache
     def unavailable() -> str | None:
-        """Why there can be no lab here, as a sentence; None: it works."""
+        """Reason why no lab is possible here, as a sentence; None: it works."""
         try:
             with Lab([Link(up_mbit=100, down_mbit=100)]):
                 return None
@@ -115,7 +117,9 @@ class Lab:
         )
 
     def _start_helper(self, host: int, what: str, file: str, *arguments: str) -> Helper:
-        """A file of this folder as a process of the host; waits until it is ready."""
+        """Starts a file of this folder as a process of the host; waits until it is
+        ready.
+        """
         command = [sys.executable, "-S", "-E", str(HERE / file), *arguments]
         helper = Helper(
             network.inside(self.name.host(host), command), f"{what} of host {host}"
@@ -128,7 +132,7 @@ class Lab:
         return helper
 
     def _close(self) -> None:
-        """Not to be interrupted: a second Ctrl-C waits."""
+        """Removes everything; cannot be interrupted: a second Ctrl-C waits."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *_SIGNALS})
         try:
             for helper in self._helpers.values():
@@ -152,14 +156,16 @@ class Lab:
         return network.address(host, ipv6=ipv6)
 
     def change(self, host: int, **changes: float | None) -> None:
-        """Gives fields of the host's link new values while everything runs.
+        """Changes fields of the host's link while everything runs.
 
-        What is queued stays, except where a rate becomes None.
+        Queued data stays, except if a rate becomes None.
         """
         self._shape(host, replace(self._links[host], **changes))  # type: ignore[arg-type]
 
     def _shape(self, host: int, link: Link) -> None:
-        """Makes queues what the link says, and the cable if it is one of ours."""
+        """Sets queues as the link requires, and the delay and loss of a user-space
+        cable.
+        """
         if link.needs_wire and not self._made_with[host].needs_wire:
             raise LabError(
                 f"Host {host} got a cable that knows neither delay nor loss. Make the "
@@ -185,7 +191,7 @@ class Lab:
         self._links[host] = link
 
     def cut(self, host: int) -> None:
-        """Loses all frames from and to the host, without a sign to either side."""
+        """Drops all frames from and to the host, without a sign to either side."""
         network.call(network.cut_command(self.name, host, is_cut=True))
         self._cut.add(host)
 
@@ -215,7 +221,9 @@ class Lab:
     # ---- Streams and measurements ---------------------------------------------------
 
     def goodput_mbit(self, source: int, target: int, *, seconds: float = 1.0) -> float:
-        """Payload of one TCP stream, without its first part; blocks so long."""
+        """Payload rate of one TCP stream, without its first part; blocks for
+        `seconds`.
+        """
         return self._ask(source, target, seconds, do="goodput", seconds=seconds)["mbit"]
 
     def round_trip_ms(
@@ -227,12 +235,12 @@ class Lab:
         ipv6: bool = False,
         within_s: float = agent.ANSWER_S,
     ) -> float:
-        """Median of so many trips of one byte over TCP and back."""
+        """Median of `count` round trips of one byte over TCP."""
         trip = {"do": "round_trip", "count": count, "within_s": within_s}
         return self._ask(source, target, within_s, ipv6=ipv6, **trip)["ms"]
 
     def flow(self, source: int, target: int, *, seconds: float) -> None:
-        """Cross traffic: one stream as fast as it goes; returns at once."""
+        """Cross traffic: one stream as fast as possible; returns at once."""
         self._agent(target)
         self._agent(source).tell(
             do="flow", address=self.address(target), seconds=seconds
@@ -278,24 +286,29 @@ class Lab:
     ) -> list[RankEnd]:
         """Runs the command as ranks on the hosts and returns how each ended.
 
-        A Program that imports torch starts faster than the command that names its file.
+        A Program that imports torch starts faster than a command with its file.
 
-        A rank tells results with benchmarks.launch.emit. Links that the script changed
-        are afterwards what they were before.
+        A rank reports results with benchmarks.launch.emit. Links that the script
+        changed are restored afterwards.
 
         Args:
-            num_ranks: one on each of the first so many hosts; None: on all. Others may
-                carry traffic.
-            host_of: the host of each rank instead.
+            command: the command, or a Program.
+            deadline_s: seconds until the run is stopped.
+            num_ranks: one on each of the first `num_ranks` hosts; None: on all. Other
+                hosts may carry traffic.
+            host_of: the host of each rank, instead of num_ranks.
             events: the script (script.py), as text or events.
-            script_from: time 0 of it: when all ranks have called rank.ready(), or when
-                they have been started.
-            check: whether a rank that fails without being told to is an error; then the
+            script_from: time 0 of the script: when all ranks have called rank.ready(),
+                or when they were started.
+            check: True if a rank that fails without being told to is an error; then the
                 others are stopped soon after.
+            env: further environment variables.
+            on_event: called with the rank and each event.
+            on_line: called with the rank and each other line.
 
         Raises:
             RanksFailedError: with the last lines of the ranks and, at the deadline, the
-                Python stacks of those that hung.
+                Python stacks of ranks that hung.
         """
         if host_of is None:
             host_of = range(len(self._links) if num_ranks is None else num_ranks)
@@ -304,7 +317,7 @@ class Lab:
             raise ValueError(f"ranks on hosts {[*host_of]} of {len(self._links)}")
         events = script.parse(events) if isinstance(events, str) else tuple(events)
         script.check_targets(events, num_members=num_ranks, num_hosts=len(self._links))
-        for event in events:  # so that none has to start while the script plays
+        for event in events:  # so that no agent has to start while the script runs
             if event.to is not None:
                 self._agent(event.target), self._agent(event.to)
         self._runs += 1
@@ -382,5 +395,5 @@ def _wire_settings(link: Link) -> dict[str, float]:
 
 
 def remove_leftovers() -> list[str]:
-    """Removes the namespaces of labs whose owners have gone, and what runs in them."""
+    """Removes namespaces of labs whose owners have died, and the processes in them."""
     return network.remove(network.leftovers(network.namespaces()))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Namespaces, cables and queues: what is asked of `ip`, `bridge` and `tc`.
+"""Namespaces, cables and queues: the commands for `ip`, `bridge` and `tc`.
 
-Functions that return commands are pure; `call` is the only one that runs them. All
-devices and addresses are inside namespaces, so nothing of the machine's own network
-changes and labs do not see each other.
+Functions that return commands are pure; only `call` runs them. All devices and
+addresses are inside namespaces, so the machine's own network does not change and labs
+do not see each other.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FOLDER = Path("/var/run/netns")  # where `ip netns` keeps names
+FOLDER = Path("/var/run/netns")  # folder where `ip netns` keeps names
 SWITCH = "switch"
 BRIDGE = "br0"
-DEVICE = "eth0"  # of every host
+DEVICE = "eth0"  # device of every host
 SUBNET, SUBNET_IPV6 = "10.77.0.0/24", "fd77::/64"
-# A segment of 64 KiB with its headers must fit, or tbf cuts it up in software.
+# A segment of 64 KiB with its headers must fit, otherwise tbf splits it in software.
 LEAST_BURST_BYTES = 96 << 10
 _CALL_LIMIT_S = 20.0
 _NETWORK = 0x4000_0000  # CLONE_NEWNET; os.setns() is new in Python 3.12
@@ -31,20 +31,22 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LabError(Exception):
-    """The lab cannot do what was asked; the text says why and, if known, what to do."""
+    """The lab cannot do the request; the text gives the reason and, if known, a
+    remedy.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """The cable of one host, seen from the host. A rate of None is not limited."""
+    """The link of one host, seen from the host. A rate of None is unlimited."""
 
     up_mbit: float | None = None
     down_mbit: float | None = None
     # Longest wait in each direction's queue at its rate, unless bytes are given. No
-    # queue is shorter than a burst: tbf would drop whole segments.
+    # queue is shorter than a burst, because tbf would drop whole segments.
     queue_ms: float = 50.0
     queue_bytes: int | None = None
-    # In user space (wire.py), each way: only as fast as one Python process.
+    # In user space (wire.py), each way: limited to the speed of one Python process.
     delay_ms: float = 0.0
     loss: float = 0.0
 
@@ -74,7 +76,7 @@ class Link:
         return self.delay_ms > 0 or self.loss > 0
 
     def limit_bytes(self, mbit: float) -> int:
-        """Length of the queue in front of a rate."""
+        """Length of the queue of a rate."""
         if self.queue_bytes is not None:
             return self.queue_bytes
         return max(LEAST_BURST_BYTES, round(mbit * 125 * self.queue_ms))
@@ -82,11 +84,13 @@ class Link:
 
 @dataclass(frozen=True)
 class Name:
-    """Of a lab: who owns it. The start time tells a new process with an old number."""
+    """Name of a lab, which identifies its owner; the start time detects a reused
+    process id.
+    """
 
     pid: int
-    start: int  # of the owner, clock ticks since boot
-    serial: int  # among the labs of that owner
+    start: int  # start of the owner, in clock ticks since boot
+    serial: int  # number among the labs of that owner
 
     def __str__(self) -> str:
         return f"aikidolab-{self.pid}-{self.start}-{self.serial}"
@@ -100,7 +104,7 @@ class Name:
 
     @classmethod
     def of_namespace(cls, namespace: str) -> "Name | None":
-        """The lab that a namespace belongs to; None: it is none of ours."""
+        """The lab that a namespace belongs to; None if it belongs to no lab."""
         match = re.fullmatch(
             rf"aikidolab-(\d+)-(\d+)-(\d+)-(?:{SWITCH}|h\d+)", namespace
         )
@@ -108,7 +112,7 @@ class Name:
 
 
 def start_of_process(pid: int) -> int | None:
-    """Clock ticks from boot to its start; None: there is none, or it is a zombie."""
+    """Start of a process in clock ticks since boot; None if it is gone or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -127,7 +131,7 @@ def leftovers(
     names: Iterable[str],
     start_of: Callable[[int], int | None] = start_of_process,
 ) -> list[str]:
-    """Those namespaces of labs whose owner has gone."""
+    """Namespaces of labs whose owner has died."""
     return [
         name
         for name in names
@@ -135,11 +139,11 @@ def leftovers(
     ]
 
 
-# ---- What is run -------------------------------------------------------------------
+# ---- commands --------------------------------------------------------------------
 
 
 def tool(name: str) -> str:
-    """Its full path: an ordinary user's PATH often lacks sbin."""
+    """Full path of a tool, because an ordinary user's PATH often lacks sbin."""
     path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     found = shutil.which(name, path=path)
     if found is None:
@@ -148,9 +152,9 @@ def tool(name: str) -> str:
 
 
 def call(command: Sequence[str], *, lines: Sequence[str] = ()) -> str:
-    """Runs it to its end and returns what it printed; `lines` are its input.
+    """Runs a command to its end and returns its output; `lines` are its input.
 
-    Raises LabError with the command and what it said.
+    Raises LabError with the command and its error output.
     """
     try:
         done = subprocess.run(
@@ -169,12 +173,12 @@ def call(command: Sequence[str], *, lines: Sequence[str] = ()) -> str:
 
 
 def inside(namespace: str, command: Sequence[str]) -> list[str]:
-    """The command as a process of that namespace; same process id."""
+    """The command as a process of that namespace, with the same process id."""
     return [tool("ip"), "netns", "exec", namespace, *command]
 
 
 def enter(namespace: str) -> None:
-    """This process, which has one thread, goes there. Raises OSError."""
+    """Moves this process, which must have one thread, there. Raises OSError."""
     with open(FOLDER / namespace) as file:
         if _libc.setns(file.fileno(), _NETWORK) != 0:
             number = ctypes.get_errno()
@@ -194,7 +198,7 @@ class Batch:
 
 
 def set_up_batches(name: Name, links: Sequence[Link], *, tcp: str) -> list[Batch]:
-    """Makes the switch, the hosts and their cables; shapes nothing."""
+    """Commands that make the switch, the hosts and their cables, without shaping."""
     switch = Batch(
         name.switch,
         [
@@ -220,11 +224,11 @@ def set_up_batches(name: Name, links: Sequence[Link], *, tcp: str) -> list[Batch
             )
         inner.lines += [
             f"addr add {address(i)}/24 dev {DEVICE} noprefixroute",
-            # nodad: usable at once, not after nobody has objected for a second.
+            # nodad: usable at once, without a second of duplicate address detection.
             f"addr add {address(i, ipv6=True)}/64 dev {DEVICE} nodad noprefixroute",
             f"link set {DEVICE} up",
-            # With the route, because the setting of a namespace takes only what the
-            # machine allows to ordinary users.
+            # With the route, because the setting of a namespace accepts only algorithms
+            # that the machine allows to ordinary users.
             f"route add {SUBNET} dev {DEVICE} src {address(i)} congctl {tcp}",
             f"route add {SUBNET_IPV6} dev {DEVICE} congctl {tcp}",
         ]
@@ -234,7 +238,7 @@ def set_up_batches(name: Name, links: Sequence[Link], *, tcp: str) -> list[Batch
 
 
 def port(host: int) -> str:
-    """Of the switch, at the other end of the host's cable."""
+    """Port of the switch at the other end of the host's cable."""
     return f"h{host}"
 
 
@@ -245,11 +249,11 @@ def address(host: int, *, ipv6: bool = False) -> str:
 def shape_command(
     namespace: str, device: str, mbit: float | None, *, limit_bytes: int
 ) -> list[str]:
-    """Limits what leaves through a device. A changed rate keeps what is queued."""
+    """Limits the rate out of a device. A changed rate keeps queued data."""
     where = ["dev", device, "root"]
     if mbit is None:
         return ["tc", "-n", namespace, "qdisc", "del", *where]
-    # At high rates a millisecond's worth: timers are not finer under load.
+    # At high rates the bytes of one millisecond: timers are not finer under load.
     burst = max(LEAST_BURST_BYTES, round(mbit * 125))
     return [
         *("tc", "-n", namespace, "qdisc", "replace", *where, "tbf"),
@@ -259,7 +263,7 @@ def shape_command(
 
 
 def cut_command(name: Name, host: int, *, is_cut: bool) -> list[str]:
-    """The switch drops or passes all frames of a port; the host cannot tell."""
+    """Makes the switch drop or pass all frames of a port; the host cannot notice it."""
     state = "0" if is_cut else "3"  # disabled, forwarding
     return [
         "bridge",
@@ -274,13 +278,14 @@ def cut_command(name: Name, host: int, *, is_cut: bool) -> list[str]:
     ]
 
 
-# ---- Removal -----------------------------------------------------------------------
+# ---- removal -----------------------------------------------------------------------
 
 
 def remove(names: Iterable[str]) -> list[str]:
-    """Kills what runs in those namespaces and deletes them; returns those it deleted.
+    """Kills the processes in those namespaces and deletes these; returns the deleted
+    ones.
 
-    One that another process deletes meanwhile is fine.
+    A namespace that another process deletes meanwhile is no error.
     """
     removed = []
     for name in names:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a program that runs in a lab calls; outside of a lab both do no harm."""
+"""Functions for a program that runs in a lab; outside of a lab they have no effect."""
 
 import os
 import sys
@@ -12,7 +12,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.launch import emit
 
-LATE_VARIABLE = "LAB_LATE"  # "0.12:0.3 2:0.5", seconds since ready and of sleep
+# Pairs such as "0.12:0.3 2:0.5": seconds since ready, and seconds of sleep.
+LATE_VARIABLE = "LAB_LATE"
 
 
 class Lateness:
@@ -30,9 +31,9 @@ class Lateness:
         self._start = clock()
 
     def pause(self) -> float:
-        """Sleeps as long as the script says by now; returns the seconds.
+        """Sleeps for all `late` events that are due; returns the seconds.
 
-        To be called where this rank may be late, such as before each allreduce.
+        Call it where this rank may be late, such as before each allreduce.
         """
         now = self._clock() - self._start
         slept = 0.0
@@ -44,9 +45,10 @@ class Lateness:
 
 
 def ready() -> Lateness:
-    """Tells the lab that this rank has started; time 0 of the script is the last one.
+    """Tells the lab that this rank has started; the last such call is time 0 of the
+    script.
 
-    Best after a barrier, so that the ranks agree on it.
+    Best called after a barrier, so that the ranks agree on the time.
     """
     emit(ready=time.monotonic())
     pairs = (pair.split(":") for pair in os.environ.get(LATE_VARIABLE, "").split())

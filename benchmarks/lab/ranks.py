@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Runs one process per host to its end while a script plays.
+"""Runner of one process per host, while a script runs.
 
-One thread, one loop: it waits for output, ends, the next step of the script and the
-deadline, whichever comes first.
+One thread with one loop: it waits for output, for ends of processes, for the next step
+of the script and for the deadline, whichever comes first.
 """
 
 import collections
@@ -25,9 +25,9 @@ from benchmarks.lab.script import Step, Timeline
 from benchmarks.lab.warm import Process, Program
 from benchmarks.launch import MARK, RanksFailedError
 
-# What ranks have left after one has failed: time to say what they saw.
+# Time for the remaining ranks to report after one has failed.
 GRACE_S = 5.0
-_STACKS_S = 0.5  # to write their stacks when time is up
+_STACKS_S = 0.5  # time for ranks to write their stacks at the deadline
 _KEPT_LINES = 10_000
 _SHOWN_LINES = 60
 _SIGNALS = {
@@ -39,17 +39,17 @@ _SIGNALS = {
 
 @dataclass
 class RankEnd:
-    """How a rank ended."""
+    """End of a rank."""
 
     rank: int
-    exit_code: int = 0  # negative: by this signal
+    exit_code: int = 0  # Negative: the number of a signal
     seconds: float = 0.0
-    events: list[dict[str, Any]] = field(default_factory=list)  # what it emitted
-    # Of both its streams, without the events.
+    events: list[dict[str, Any]] = field(default_factory=list)  # events that it emitted
+    # Lines of both its output streams, without the events.
     lines: collections.deque[str] = field(
         default_factory=lambda: collections.deque(maxlen=_KEPT_LINES)
     )
-    was_killed: bool = False  # by the script
+    was_killed: bool = False  # true if the script killed it
 
     @property
     def is_failure(self) -> bool:
@@ -58,14 +58,14 @@ class RankEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """How to start a rank."""
+    """Command of a rank and its environment."""
 
     command: Sequence[str] | Program
     env: Mapping[str, str]
-    namespace: str | None = None  # of the network; None: this one
+    namespace: str | None = None  # network namespace; None: that of this process
 
     def begin(self) -> Process | subprocess.Popen[bytes]:
-        """In a session of its own; it is killed when this process ends.
+        """Starts the rank in a session of its own; it is killed when this process ends.
 
         Raises RanksFailedError if a program cannot be started.
         """
@@ -90,7 +90,7 @@ def rank_env(
 ) -> dict[str, str]:
     """The variables of torchrun; rank 0 listens at the address.
 
-    One thread per rank: more ranks than cores is what most machines will have here.
+    One thread per rank, because most machines have fewer cores than ranks.
     """
     host = host_of[rank]
     return {
@@ -105,7 +105,7 @@ def rank_env(
 
 
 class _Rank:
-    """A rank that runs, with its process group."""
+    """A running rank, with its process group."""
 
     def __init__(self, rank: int, start: Start):
         self.end = RankEnd(rank)
@@ -118,12 +118,12 @@ class _Rank:
         self._partial = b""
 
     def send(self, number: signal.Signals) -> None:
-        """To the rank and the processes that it has started."""
+        """Sends a signal to the rank and to the processes that it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
     def read(self) -> tuple[list[str], bool]:
-        """Whole lines that have come, and if the pipe is still open."""
+        """Complete lines that have arrived, and True if the pipe is still open."""
         is_open = True
         while True:
             try:
@@ -140,7 +140,7 @@ class _Rank:
         return [line.decode(errors="replace") for line in lines], is_open
 
     def finish(self) -> None:
-        """Kills what is left of it, before its number can be another's."""
+        """Kills its remaining processes, before its process id can be reused."""
         self.send(signal.SIGKILL)
         self.end.exit_code = self.process.wait()
 
@@ -164,12 +164,14 @@ class RankRun:
         on_event: Callable[[int, dict[str, Any]], None] | None = None,
         on_line: Callable[[int, str], None] | None = None,
     ):
-        """`act` does the steps that are about hosts; those about members are ours."""
+        """`act` executes steps of the script about hosts; this object those about
+        members.
+        """
         self._timeline, self._act, self._script_from = timeline, act, script_from
         self._on_event, self._on_line = on_event, on_line
         self._ranks: list[_Rank] = []
         self._ready: dict[int, float] = {}
-        self._zero: float | None = None  # of the script
+        self._zero: float | None = None  # time 0 of the script
         self._selector = selectors.DefaultSelector()
 
     def run(
@@ -177,8 +179,8 @@ class RankRun:
     ) -> list[RankEnd]:
         """Starts the ranks and waits for them; none is left when it returns or raises.
 
-        Raises RanksFailedError when time is up and, with `check`, when a rank that the
-        script did not kill failed.
+        Raises RanksFailedError at the deadline and, with `check`, if a rank failed that
+        the script did not kill.
         """
         begin = time.monotonic()
         try:
@@ -206,7 +208,9 @@ class RankRun:
         return ends
 
     def _loop(self, begin: float, deadline_s: float, check: bool) -> str | None:
-        """Until all have ended; a sentence if some did not and were stopped."""
+        """Runs until all have ended; returns a sentence if some did not and were
+        stopped.
+        """
         deadline = begin + deadline_s
         why = f"Ranks still ran at the deadline of {deadline_s:g} s"
         running = dict(enumerate(self._ranks))
@@ -274,7 +278,9 @@ class RankRun:
             self._on_event(rank.end.rank, event)
 
     def _write_stacks(self, ranks: Iterable[_Rank]) -> None:
-        """Python writes where it hangs when it is aborted (PYTHONFAULTHANDLER)."""
+        """Makes ranks write their stacks; Python does that when aborted
+        (PYTHONFAULTHANDLER).
+        """
         for rank in ranks:
             with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(rank.process.pid, resource.RLIMIT_CORE, (0, 0))
@@ -286,7 +292,7 @@ class RankRun:
 
 
 def describe(why: str, ends: Iterable[RankEnd]) -> str:
-    """The sentence and the last lines of each rank that matters."""
+    """The sentence and the last lines of each rank that failed or did not end."""
     parts = [f"{why}."]
     for end in ends:
         if end.is_failure or not end.seconds:

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What goes wrong in a lab, and when, as text.
+"""Faults in a lab and their times, as text.
 
-    at 120 ms late member 2 for 300 ms       its program sleeps at its next pause()
-    at 120 ms stop member 2 for 300 ms       SIGSTOP, then SIGCONT
-    at 2 s kill member 1                     SIGKILL
-    at 500 ms cut host 0 for 1 s             all frames are lost both ways
-    at 3 s cut host 0                        until it is healed
-    at 4 s heal host 0
-    at 1 s rate host 3 up 20 mbit for 2 s    then what it was when the ranks started
-    at 1 s rate host 3 up none down 5 mbit   none: not limited
-    at 1 s flow host 3 to host 4 for 800 ms  one TCP stream, as fast as it goes
+```text
+at 120 ms late member 2 for 300 ms       its program sleeps at its next pause()
+at 120 ms stop member 2 for 300 ms       SIGSTOP, then SIGCONT
+at 2 s kill member 1                     SIGKILL
+at 500 ms cut host 0 for 1 s             all frames are lost both ways
+at 3 s cut host 0                        until it is healed
+at 4 s heal host 0
+at 1 s rate host 3 up 20 mbit for 2 s    then as it was when the ranks started
+at 1 s rate host 3 up none down 5 mbit   none: not limited
+at 1 s flow host 3 to host 4 for 800 ms  one TCP stream, as fast as possible
+```
 
-One event per line, or separated by semicolons; # begins a comment. All here is pure:
+One event per line, or separated by semicolons; # begins a comment. This file is pure;
 ranks.py has the clock.
 """
 
@@ -35,8 +37,8 @@ class Event:
     verb: str  # one of MEMBER_VERBS and HOST_VERBS
     target: int  # a member (its rank) or a host
     for_s: float | None = None
-    to: int | None = None  # flow: the receiving host
-    rates: tuple[tuple[str, float | None], ...] = ()  # rate: fields of Link
+    to: int | None = None  # for flow: the receiving host
+    rates: tuple[tuple[str, float | None], ...] = ()  # for rate: fields of Link
 
     @property
     def end_s(self) -> float:
@@ -59,7 +61,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.10g} ms"
 
 
-# ---- Text --------------------------------------------------------------------------
+# ---- text --------------------------------------------------------------------------
 
 
 class _Line:
@@ -159,7 +161,7 @@ def parse(text: str) -> tuple[Event, ...]:
 
 
 def _check_overlaps(events: Iterable[Event]) -> None:
-    """The end of one would end the other too."""
+    """Refuses overlapping events of one kind, because the end of one would end both."""
     last: dict[tuple[str, int], Event] = {}
     for event in events:
         if event.verb in ("late", "flow"):
@@ -171,7 +173,7 @@ def _check_overlaps(events: Iterable[Event]) -> None:
 
 
 def check_targets(events: Iterable[Event], *, num_members: int, num_hosts: int) -> None:
-    """Raises ValueError for one that names who is not there."""
+    """Raises ValueError for an event that names a missing member or host."""
     for event in events:
         is_member = event.verb in MEMBER_VERBS
         kind, count = ("member", num_members) if is_member else ("host", num_hosts)
@@ -182,15 +184,15 @@ def check_targets(events: Iterable[Event], *, num_members: int, num_hosts: int) 
                 )
 
 
-# ---- Time --------------------------------------------------------------------------
+# ---- time --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do at once; an event that lasts has a second one for its end."""
+    """An immediate action; an event with a duration has a second step for its end."""
 
     at_s: float
-    what: str  # stop, continue, kill, cut, heal, rate, restore, flow
+    what: str  # one of: stop, continue, kill, cut, heal, rate, restore, flow
     event: Event
 
 
@@ -198,7 +200,7 @@ _ENDS = {"stop": "continue", "cut": "heal", "rate": "restore"}
 
 
 class Timeline:
-    """Says which steps are due. `late` is not among them: the ranks do that."""
+    """The steps by time. `late` is not among them, because the ranks do that."""
 
     def __init__(self, events: Iterable[Event]):
         steps = []
@@ -208,24 +210,24 @@ class Timeline:
             steps.append(Step(event.at_s, event.verb, event))
             if event.for_s is not None and event.verb in _ENDS:
                 steps.append(Step(event.end_s, _ENDS[event.verb], event))
-        # What ends at a moment ends before what begins then.
+        # At equal times, ends come before begins.
         self._steps = sorted(
             steps, key=lambda step: (step.at_s, step.what not in _ENDS.values())
         )
 
     @property
     def next_s(self) -> float | None:
-        """When to ask again; None: all is done."""
+        """Time of the next step; None if all are done."""
         return self._steps[0].at_s if self._steps else None
 
     def due(self, now_s: float) -> list[Step]:
-        """The steps up to now, each once."""
+        """The steps up to now, each returned once."""
         count = sum(step.at_s <= now_s for step in self._steps)
         steps, self._steps = self._steps[:count], self._steps[count:]
         return steps
 
 
-# ---- Made by a seed ----------------------------------------------------------------
+# ---- random events ----------------------------------------------------------------
 
 
 def on_off_flows(
@@ -237,7 +239,9 @@ def on_off_flows(
     mean_on_s: float = 1.0,
     mean_off_s: float = 1.0,
 ) -> list[Event]:
-    """Cross traffic: streams and pauses of exponential length, the same for a seed."""
+    """Cross traffic: streams and pauses of exponential length, determined by the
+    seed.
+    """
     draw: Callable[[float], float] = random.Random(seed).expovariate
     events, now_s = [], 0.0
     while True:

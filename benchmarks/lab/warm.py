@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Starts Python programs in a moment, as copies of a process that has imported torch.
+"""Quick start of Python programs, as forks of a process that has imported torch.
 
-What a rank imports takes 3 to 4 s of a core, and four ranks on two cores as many each
-time that they are started. Here warm_server.py imports it once, when the first program
-is started, and forks itself for each. As started by a shell, a program has arguments, a
-folder, an environment and a session of its own, and what it prints goes to a pipe. But
-what Python and libraries read of the environment as they start they have read already,
-except for PYTHONPATH and, in torch, OMP_NUM_THREADS.
+The imports of a rank take 3 to 4 s of a core, at each start of each rank. Here
+warm_server.py imports once, when the first program is started, and forks itself for
+each program. As if started by a shell, a program has arguments, a folder, an
+environment and a session of its own, and its output goes to a pipe. But variables that
+Python and libraries read during their start have no effect, except PYTHONPATH and, in
+torch, OMP_NUM_THREADS.
 
-Not multiprocessing's fork server: its programs would import the main module of whoever
-starts them, have their own processes made by that server, outlive who has started them,
-and be gone, with their numbers, before somebody has asked how they ended.
+Multiprocessing's fork server is no alternative. Its programs would import the main
+module of the starting process. That server would also start their own child processes.
+They would outlive the process that started them. And they would be reaped, with their
+process ids, before a caller could ask for their exit codes.
 """
 
 import json
@@ -28,19 +29,19 @@ from typing import Any
 from benchmarks.launch import RanksFailedError
 
 SERVER = Path(__file__).resolve().with_name("warm_server.py")
-ANSWER_S = 120.0  # for it to import torch on a busy machine, and to fork
+ANSWER_S = 120.0  # time to import torch on a busy machine, and to fork
 
 
 @dataclass(frozen=True)
 class Program:
-    """A Python file, and what it finds in sys.argv behind its own name."""
+    """A Python file, and its arguments in sys.argv."""
 
     path: Path
     arguments: tuple[str, ...] = ()
 
 
 class _Server:
-    """The process that programs are forked from; ends with this one."""
+    """The process that programs are forked from; ends with this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +49,7 @@ class _Server:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, str(SERVER), str(theirs.fileno())],
-                # So that no library that is imported has threads when it is forked.
+                # So that no imported library has threads at the time of the fork.
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -56,7 +57,9 @@ class _Server:
             )
 
     def ask(self, *descriptors: int, **request: Any) -> int:
-        """Raises RanksFailedError without an answer in time."""
+        """Sends a request and returns the answer. Raises RanksFailedError without an
+        answer in time.
+        """
         message = json.dumps(request).encode()
         try:
             with self._lock:
@@ -67,7 +70,7 @@ class _Server:
         except ConnectionError:
             pass
         except BaseException as error:
-            # Or its answer would be taken for that of the next.
+            # Otherwise its answer would be taken for that of the next request.
             self._process.kill()
             self._process.wait()
             if not isinstance(error, OSError):
@@ -82,9 +85,9 @@ class _Server:
 
 
 class Process:
-    """A program that runs; has what RankRun needs of a subprocess.Popen.
+    """A running program, with the attributes of subprocess.Popen that RankRun needs.
 
-    It is killed when the process that has started it ends.
+    It is killed when the process that started it ends.
     """
 
     _server: _Server | None = None
@@ -92,7 +95,7 @@ class Process:
     def __init__(
         self, program: Program, env: Mapping[str, str], namespace: str | None
     ) -> None:
-        """`namespace` is the network namespace that it runs in; None is this one.
+        """Starts the program in a network namespace; None is that of this process.
 
         Raises RanksFailedError if it cannot be started.
         """
@@ -111,15 +114,17 @@ class Process:
                 namespace=namespace,
             )
         except BaseException:
-            Process._server = None  # the next program has another one
+            Process._server = None  # the next program gets a new server
             self.stdout.close()
             raise
         finally:
             os.close(writing)
-        self.returncode: int | None = None  # negative: by this signal
+        self.returncode: int | None = None  # Negative: the number of a signal
 
     def wait(self) -> int:
-        """Its exit code, when it has ended; its number is its own until then."""
+        """Waits for its end and returns its exit code; the process id is reserved until
+        then.
+        """
         if self.returncode is None:
             self.returncode = self._of.ask(wait_for=self.pid)
         return self.returncode

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The process that warm.py has programs forked from; its argument is a socket.
+"""The process from which warm.py forks programs; its argument is a socket.
 
-Each message of it is a JSON object. That of a program comes with the descriptor that it
-prints to, and is answered by its process id. {"wait_for": process id} is answered, when
-that has ended, by its exit code, or by the negative number of a signal.
+Each message is a JSON object. The message of a program comes with the descriptor for
+its output, and is answered by its process id. {"wait_for": process id} is answered at
+the end of that process, by its exit code or by the negative number of a signal.
 """
 
 import faulthandler
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# In the place of the folder of this file, whose names are those of other modules.
+# Replaces the folder of this file. Its modules have the same names as others.
 sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -29,11 +29,13 @@ import aikido_torch  # noqa: F401
 from benchmarks.lab.helper import die_with_parent
 from benchmarks.lab.network import enter
 
-MOST_BYTES = 1 << 20  # of a message: more than arguments and environment may have
+MOST_BYTES = 1 << 20  # largest message; more than arguments and environment may have
 
 
 def serve(connection: socket.socket) -> tuple[dict[str, Any], int] | None:
-    """Until whoever asks has gone; in the process of a program, what is to be run."""
+    """Serves until the caller has gone; in a forked process, returns the program to
+    run.
+    """
     while True:
         message, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, 1)
         if not message:
@@ -43,7 +45,8 @@ def serve(connection: socket.socket) -> tuple[dict[str, Any], int] | None:
             _, status = os.waitpid(request["wait_for"], 0)
             answer = os.waitstatus_to_exitcode(status)
         else:
-            # Its session can be killed as soon as its number is known.
+            # The session must exist before the caller knows the process id and can kill
+            # it.
             ready, begun = os.pipe()
             answer = os.fork()
             if answer == 0:
@@ -64,7 +67,7 @@ def run(request: dict[str, Any], output: int) -> None:
         os.dup2(output, descriptor)
     os.close(output)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    faulthandler.enable(file=2)  # says where it hangs when it is aborted
+    faulthandler.enable(file=2)  # writes the stacks when it is aborted
     if request["namespace"] is not None:
         enter(request["namespace"])
     os.chdir(request["folder"])
@@ -73,7 +76,7 @@ def run(request: dict[str, Any], output: int) -> None:
     set_debug_level_from_env()
     if threads := os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(int(threads))
-    np.random.seed()  # else all programs would draw the same
+    np.random.seed()  # otherwise all programs would have the same random numbers
     path = request["path"]
     sys.argv = [path, *request["arguments"]]
     places = os.environ.get("PYTHONPATH", "").split(os.pathsep)

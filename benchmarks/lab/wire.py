@@ -3,12 +3,12 @@
 """A cable with delay and loss, in user space: carries frames between two tap devices.
 
 Started by lab.py in the host's namespace with the path of this file and one JSON object
-(see main). Standard input takes {"delay_s": ..., "loss": ...} for a change. It ends
+(see main). Standard input takes {"delay_s": ..., "loss": ...} to change them. It ends
 with its input.
 
 Many kernels have no netem; this needs only /dev/net/tun. Limits: a frame has 1500 bytes
 and costs about 10 us of one core, so a cable carries some hundred Mbit/s at most and
-takes a core for it; a delay is exact to what the scheduler takes to run this process.
+uses a core. A delay is exact up to the scheduling time of this process.
 """
 
 import collections
@@ -28,13 +28,16 @@ TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 CLONE_NEWNET = 0x40000000
 _FRAME_BYTES = 1 << 16
-_FRAMES_AT_ONCE = 32  # from one side before the other has its turn
-# What is on its way: what a delay of a second holds at 800 Mbit/s, and then it drops.
+_FRAMES_AT_ONCE = 32  # frames from one side before the other side has its turn
+# Limit of frames in transfer, enough for a delay of a second at 800 Mbit/s; further
+# frames are dropped.
 _MOST_FRAMES = 1 << 16
 
 
 class Direction:
-    """Frames on their way; told the time, it says which arrive."""
+    """Frames in transfer in one direction; given the time, it returns those that
+    arrive.
+    """
 
     def __init__(self, delay_s: float, loss: float, draw: Callable[[], float]):
         self.delay_s, self.loss = delay_s, loss
@@ -49,7 +52,9 @@ class Direction:
 
     @property
     def next(self) -> float | None:
-        """When the next frame arrives. They stay in order when a delay shrinks."""
+        """Time when the next frame arrives. Frames stay in order if the delay
+        shrinks.
+        """
         return self._frames[0][0] if self._frames else None
 
     def arrived(self, now: float) -> list[bytes]:
@@ -60,7 +65,7 @@ class Direction:
 
 
 def open_tap(device: str) -> int:
-    """A device of the namespace that this thread is in."""
+    """Opens a tap device of this thread's namespace."""
     tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     request = struct.pack("16sH22x", device.encode(), IFF_TAP | IFF_NO_PI)
     fcntl.ioctl(tap, TUNSETIFF, request)
@@ -76,7 +81,9 @@ def enter(namespace_file: str) -> None:
 
 
 def carry(taps: tuple[int, int], directions: tuple[Direction, Direction]) -> None:
-    """Until standard input ends. taps[0] feeds directions[0], which ends at taps[1]."""
+    """Runs until standard input ends. taps[0] feeds directions[0], which ends at
+    taps[1].
+    """
     selector = selectors.SelectSelector()  # epoll waits in whole milliseconds
     for side in (0, 1):
         selector.register(taps[side], selectors.EVENT_READ, side)
@@ -101,7 +108,8 @@ def carry(taps: tuple[int, int], directions: tuple[Direction, Direction]) -> Non
         now = time.monotonic()
         for side, direction in enumerate(directions):
             for frame in direction.arrived(now):
-                with contextlib.suppress(OSError):  # device down: the frame is lost
+                # The device is down: the frame is lost.
+                with contextlib.suppress(OSError):
                     os.write(taps[1 - side], frame)
 
 

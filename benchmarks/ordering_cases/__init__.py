@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The cases of benchmarks/ordering.py, judged as those of straggler_cases/case.py.
+"""Cases of benchmarks/ordering.py, judged like those of straggler_cases/case.py.
 
-crossover.py    from which size on fewer bytes beat fewer messages, by latency
-ddp.py          training whose sums go on in the next forward, beside DDP
-ddp_plan.py     one training, as its ranks get it
+```text
+crossover.py    size above which fewer bytes beat fewer messages, by latency
+ddp.py          training whose sums continue in the next forward, beside DDP
+ddp_plan.py     one training, in the form for its ranks
 ddp_rank.py     a rank that trains, one training after the other
-ddp_runs.py     starts the ranks and collects what they saw
-forward.py      forward passes whose parameters come over the link, in TAC's order
+ddp_runs.py     starts the ranks and collects their observations
+forward.py      forward passes with parameters over the link, in TAC's order
 forward_rank.py a rank that does them
-urgent.py       an allreduce that is urgent, behind others that are not
-urgent_plan.py  one turn of it, as its ranks get it
+urgent.py       an urgent allreduce after others that are not urgent
+urgent_plan.py  one turn of it, in the form for its ranks
 urgent_rank.py  a rank that takes turns
-urgent_runs.py  starts the ranks and collects what they saw
+urgent_runs.py  starts the ranks and collects their observations
 urgent_stream.py, urgent_stream_rank.py
-                an urgent message while bulk is on its way all the time
+                an urgent message during continuous bulk traffic
 urgent_tuning.py
-                the credit after a change of rate, beside fixed ones
+                the limit of bytes in flight after a change of rate, beside
+                fixed limits
+```
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Loops like those of small convolutional nets, for which nothing was tuned.
+"""Training loops like those of small convolutional models, without tuning.
 
-Layers sleep for the time of their computing. Means are over 200 steps, in which
-OverlappedDataParallel also plans, and tries its plan beside plain buckets.
+Layers sleep for the time of their computation. Means are over 200 steps, in which
+OverlappedDataParallel also plans, and compares its plan with plain buckets.
 """
 
 import functools
@@ -19,15 +19,15 @@ from benchmarks.straggler_cases.case import Bar, Case, Context, Row
 NUM_HOSTS = 4
 MBIT = 200.0
 STEPS = 200
-# Nearly all of the time goes into the convolutions, and most bytes are in the layers
-# behind them: (share of the time, of the bytes).
+# Nearly all of the time is in the convolutions, and most bytes are in the layers after
+# them: (share of the time, share of the bytes).
 SHARES = ((0.3, 0.01), (0.35, 0.05), (0.2, 0.14), (0.12, 0.7), (0.03, 0.1))
-# MB of gradients, and ms of computing.
+# MB of gradients, and ms of computation.
 LOOPS = ((1.87, 26.0), (0.68, 24.0), (0.28, 14.0))
 
 
 def bound_ms(layers: list[Layer]) -> float:
-    """Of an iteration with the best order, on links that cost nothing but bytes."""
+    """Time of an iteration with the best order, on links without latency."""
     forward = list(accumulate((f / 1e3 for f, _, _ in layers), initial=0.0))
     backward = list(accumulate((b / 1e3 for _, b, _ in reversed(layers))))
     names = [str(number) for number in range(len(layers))]
@@ -49,7 +49,7 @@ def bound_ms(layers: list[Layer]) -> float:
 def measure(
     case: Case, context: Context, megabytes: float, compute_ms: float
 ) -> list[Row]:
-    """Steps of both, in turn."""
+    """Steps of both methods, in turn."""
     layers = ddp.model_of(
         SHARES, compute_ms=compute_ms, total_bytes=round(megabytes * 1e6)
     )
@@ -64,7 +64,7 @@ def measure(
         statistics.median(ddp_runs.step_ms(records, name))
         for name in ("ddp", "overlapped")
     )
-    # Computing takes longer where ranks share a core, on whichever rank it is longest.
+    # If ranks share a core, computation takes longer; the slowest rank counts.
     seen = [r.by_rank for r in records if r.training.name == "overlapped"]
     measured_ms = statistics.median(
         max(own["compute_ms"] for own in by_rank.values()) for by_rank in seen

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""From which size on an allreduce of fewer bytes beats one of fewer messages.
+"""Size above which an allreduce with fewer bytes beats one with fewer messages.
 
-Links with a latency in user space. The buckets of the lab let 96 KiB pass at once, so
-sizes are larger, and a member owns all of a small sum up to 8 MiB instead of 16 KiB:
-then direct has 2 hops and its owner 3 times the bytes each way, and halving-doubling
-4 hops and half of the bytes twice.
+Links have a latency in user space. The buckets of the lab let 96 KiB pass at once, so
+sizes are larger, and a member owns all of a small sum up to 8 MiB instead of 16 KiB.
+Then direct has 2 hops and its owner sends 3 times the bytes, and halving-doubling has 4
+hops and sends half of the bytes twice.
 """
 
 import math
@@ -20,23 +20,24 @@ from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 NUM_HOSTS = 4
 MBIT = 200.0
 QUEUE_MS = 50.0
-DELAYS_MS = (2.0, 8.0)  # of a cable; two are between two hosts
+DELAYS_MS = (2.0, 8.0)  # of a cable; there are two cables between two hosts
 DIRECT, HALVING, AUTO = ALGORITHMS = ("direct", "halving_doubling", "auto")
 SIZES = tuple(1 << exponent for exponent in range(15, 21))
 SHARD_BYTES = 8 << 20
 ENV = {"AIKIDO_COLLECTIVES_MIN_SHARD_BYTES": str(SHARD_BYTES)}
-# In a row: TCP begins with ten segments whenever a link had nothing to do for a while.
+# In a row, because TCP restarts with ten segments after an idle time of a link.
 IN_A_ROW, WARM_UPS = 6, 3
 
-Times = dict[str, list[float]]  # by algorithm, ms for each of SIZES
+Times = dict[str, list[float]]  # by algorithm: ms for each of SIZES
 
 
 def crossing(
     sizes: Sequence[int], first: Sequence[float], then: Sequence[float]
 ) -> float:
-    """The size at which `then` takes as long as `first`, which takes less below it.
+    """The size at which `then` takes as long as `first`, which is faster below it.
 
-    Between two sizes the ratio is a power of the size. CaseError: there is none.
+    Between two sizes the ratio is assumed to be a power of the size. Raises CaseError
+    if there is no such size.
     """
     ratios = [math.log(a / b) for a, b in zip(first, then, strict=True)]
     for i in range(1, len(sizes)):
@@ -50,7 +51,7 @@ def crossing(
 
 
 def predicted(delay_ms: float) -> float:
-    """By the formulas, in bytes."""
+    """The size by the formulas, in bytes."""
     link = LinkCost(alpha_s=2 * delay_ms / 1e3, beta_s=8e-6 / MBIT)
 
     def times(algorithm: str) -> list[float]:
@@ -69,7 +70,7 @@ def predicted(delay_ms: float) -> float:
 
 
 def turns_of(repeats: int, seed: int) -> list[Turn]:
-    """Each algorithm with each size so many times in a row, all in random order."""
+    """Each algorithm with each size several times in a row, in random order."""
     turns = [
         Turn(
             name=f"{algorithm} {size}",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Trainings of layers that sleep: sums that go on in the next forward, beside DDP."""
+"""Trainings of layers that sleep: sums that continue in the next forward, beside
+DDP.
+"""
 
 import statistics
 from collections.abc import Sequence
@@ -12,23 +14,24 @@ from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 
 NUM_HOSTS = 3
 MBIT = 100.0
-GOODPUT = 0.955  # of the rate: what headers leave
+GOODPUT = 0.955  # share of the rate that is left after headers
 BUCKETS_MB = (0.25, 1.0, 25.0)
 KB = 1000
-# Nearly all of the time goes into the first layers, and nearly all bytes are in the
-# last ones, which are ready first and needed last.
+# Nearly all of the time is in the first layers, and nearly all bytes are in the last
+# ones, which are ready first and needed last.
 VGG_SHARES = (
     *((0.16, 0.02) for _ in range(6)),
     (0.02, 0.60),
     (0.01, 0.20),
     (0.01, 0.08),
 )
-# Nearly all bytes are in the first layer: ready last and needed first.
+# Nearly all bytes are in the first layer, which is ready last and needed first.
 EMBEDDING_SHARES = ((0.02, 0.90), *((0.14, 0.0143) for _ in range(7)))
 TOTAL_BYTES = 2_400 * KB
 PLANNED_MBIT = (100.0, 200.0, 500.0)
-CHANGED_STEPS = 60  # after the rate has changed: noticed, planned, tried and measured
-# Steps of OverlappedDataParallel until its plan has been tried beside plain buckets.
+# Steps after a change of the rate, to notice it, plan, try and measure.
+CHANGED_STEPS = 60
+# Steps of OverlappedDataParallel until its plan was compared with plain buckets.
 TRIAL_STEPS = 30
 
 
@@ -77,7 +80,7 @@ def medians(records: Sequence[Record]) -> dict[str, float]:
 
 
 def best(found: dict[str, float], backend: str) -> float:
-    """Of DistributedDataParallel there, with its best bucket size."""
+    """Time of DistributedDataParallel on a backend, with its best bucket size."""
     return min(v for name, v in found.items() if name.startswith(f"ddp {backend}"))
 
 
@@ -96,7 +99,7 @@ def vgg(case: Case, context: Context) -> list[Row]:
     found, note = measured(layers, context)
     ddp = min(best(found, "gloo"), best(found, "aikido"))
     ours = found["overlapped"]
-    # All communication beside computing, where DDP hides that of the backward alone.
+    # All communication beside computation; DDP hides only the part beside the backward.
     forward_s = sum(forward for forward, _, _ in layers) / 1e3
     compute_s = ddp_plan.compute_s(layers)
     bound = (forward_s + compute_s) / compute_s
@@ -133,7 +136,7 @@ def tiny(case: Case, context: Context) -> list[Row]:
 
 
 def planner(case: Case, context: Context) -> list[Row]:
-    """At each rate a model whose communication takes 1.5 times its computing."""
+    """At each rate, a model whose communication takes 1.5 times its computation."""
     compute_ms = communication_ms(TOTAL_BYTES, MBIT)
     models, trainings = {}, []
     for mbit in PLANNED_MBIT:
@@ -172,7 +175,7 @@ def planner(case: Case, context: Context) -> list[Row]:
 
 
 def rate_change(case: Case, context: Context) -> list[Row]:
-    """Links lose half of their rate in the midst of a training."""
+    """Links lose half of their rate during a training."""
     compute_ms = communication_ms(TOTAL_BYTES, MBIT)
     total = round(1.5 * TOTAL_BYTES)
     models = {"model": model_of(VGG_SHARES, compute_ms=compute_ms, total_bytes=total)}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One training of layers that sleep: plain values, no torch, the same for all ranks."""
+"""One training of layers that sleep: plain values, no torch, equal for all ranks."""
 
 import dataclasses
 import json
@@ -12,21 +12,22 @@ PLAN_FILE = "plan.json"  # in the folder of the ranks
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """So many steps of one model, by all ranks."""
+    """Steps of one model, by all ranks."""
 
     name: str
-    model: str  # of the case's models
+    model: str  # name among the models of the case
     arm: str  # "overlapped", or "ddp" of torch
     backend: str = "aikido"  # or "gloo"
-    bucket_mb: float = 25.0  # of "ddp"
-    warm_up: int = 5  # steps that are not counted
-    steps: int = 8  # that are
-    mbit: float | None = None  # of all links from this training on
-    later_mbit: float | None = None  # of all links, `later` steps before its end
+    bucket_mb: float = 25.0  # for "ddp"
+    warm_up: int = 5  # steps that are not measured
+    steps: int = 8  # measured steps
+    mbit: float | None = None  # rate of all links from this training on
+    # Rate of all links, from `later` steps before its end.
+    later_mbit: float | None = None
     later: int = 0
 
 
-# Of a layer: forward ms, backward ms, bytes of weights.
+# A layer: forward ms, backward ms, bytes of weights.
 Layer = tuple[float, float, int]
 
 
@@ -45,12 +46,12 @@ def from_json(text: str) -> tuple[dict[str, list[Layer]], list[Training]]:
 
 
 def compute_s(layers: Iterable[Layer]) -> float:
-    """Of one step."""
+    """Computation seconds of one step."""
     return sum(forward + backward for forward, backward, _ in layers) / 1e3
 
 
 def link_s(layers: Iterable[Layer], *, num_ranks: int, bytes_per_s: float) -> float:
-    """Of one step, if nothing but bytes takes time; each rank sends a shard twice."""
+    """Transfer seconds of one step without latency; each rank sends a shard twice."""
     total = sum(size for _, _, size in layers)
     return 2 * total * (num_ranks - 1) / num_ranks / bytes_per_s
 
@@ -58,7 +59,7 @@ def link_s(layers: Iterable[Layer], *, num_ranks: int, bytes_per_s: float) -> fl
 def estimate_s(
     models: dict[str, list[Layer]], trainings: Iterable[Training], *, mbit: float
 ) -> float:
-    """Roughly, for the deadline of the ranks."""
+    """Rough estimate for the deadline of the ranks."""
     total = 60.0
     for training in trainings:
         layers = models[training.model]

@@ -25,8 +25,8 @@ from benchmarks.ordering_cases.ddp_plan import PLAN_FILE, Layer, Training, from_
 from benchmarks.pipeline_cases import layers
 from benchmarks.straggler_cases.meeting import Meeting
 
-WITHIN_S = 120.0  # of a call: then something hangs
-OUTPUT_BYTES = 64  # of a layer: nothing sends it
+WITHIN_S = 120.0  # Time-out of a call; after that something hangs
+OUTPUT_BYTES = 64  # output of a layer, which is never sent
 
 
 def model_of(rows: list[Layer]) -> nn.Module:

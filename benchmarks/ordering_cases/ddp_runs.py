@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Starts the ranks of a case of trainings, and collects what they saw.
+"""Runner of the ranks of a case of trainings; collects their observations.
 
 For the main thread.
 """
@@ -24,20 +24,20 @@ from benchmarks.straggler_cases.meeting import Host
 from benchmarks.straggler_cases.runs import first_line
 
 PROGRAM = Path(__file__).resolve().with_name("ddp_rank.py")
-# As in a switch; what is urgent waits behind what a deep queue holds.
+# As in a switch; urgent data waits behind the content of a deep queue.
 QUEUE_MS = 10.0
 
 
 @dataclass
 class Record:
-    """One training as all of its ranks saw it. Times are of the machine's clock."""
+    """One training as observed by all ranks. Times are by the machine's clock."""
 
     training: Training
     by_rank: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def step_ms(self) -> float:
-        """Mean of the steps that count, of the median rank."""
+        """Mean duration of the measured steps, on the median rank."""
         means = []
         for seen in self.by_rank.values():
             ends = seen["ends"][self.training.warm_up - 1 :]
@@ -45,7 +45,7 @@ class Record:
         return statistics.median(means)
 
     def last_ms(self, steps: int) -> float:
-        """Median of the last steps, of the median rank."""
+        """Median of the last steps, on the median rank."""
         medians = []
         for seen in self.by_rank.values():
             ends = seen["ends"][-steps - 1 :]
@@ -76,9 +76,9 @@ def run(
     trainings: Sequence[Training],
     context: Context,
 ) -> list[Record]:
-    """All of them by one set of ranks.
+    """Runs all trainings with one set of ranks.
 
-    Raises CaseError with one sentence when a rank failed or had other parameters.
+    Raises CaseError with one sentence if a rank failed or had other parameters.
     """
     records = [Record(training) for training in trainings]
     num_hosts = len(lab.links)
@@ -123,6 +123,6 @@ def run(
 
 
 def step_ms(records: Iterable[Record], name: str) -> list[float]:
-    """Of all trainings of that name, sorted."""
+    """Step times of all trainings of that name, sorted."""
     found = [r.step_ms for r in records if r.training.name == name]
     return sorted(found)

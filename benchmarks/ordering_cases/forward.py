@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Forward passes whose parameters come over the link: what TAC's order is worth.
+"""Forward passes whose parameters arrive over the link: the gain of TAC's order.
 
-TicTac's own setting, with an allreduce in place of each receive: 32 parameters of
-2 MiB, of layers in a row or side by side. All transfers are asked for at once, in an
-order drawn at random, with the place of each in TAC's order as its priority.
+The setting of TicTac, with an allreduce in place of each receive: 32 parameters of 2
+MiB, of layers in a row or side by side. All transfers are requested at once, in a
+random order, with the place of each in TAC's order as its priority.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ MBIT = 500.0
 QUEUE_MS = 10.0
 GOODPUT = 0.955
 COUNT, NUM_BYTES = 32, 2 << 20
-RATIOS = (0.5, 1.0, 2.0)  # of communication to computing
+RATIOS = (0.5, 1.0, 2.0)  # ratios of communication to computation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +36,20 @@ class Turn:
     """One forward pass.
 
     Attributes:
-        calls: numbers of the transfers, as they are asked for.
-        order: the same, as they go.
-        compute_ms: of each layer.
+        shape: shape of the model.
+        calls: numbers of the transfers, in the order of the requests.
+        order: numbers of the transfers, in the order of their priorities.
+        compute_ms: computation of each layer.
     """
 
-    shape: str  # "chain", "parallel", or "alone": transfers without computing
+    shape: str  # "chain", "parallel", or "alone": transfers without computation
     calls: list[int]
     order: list[int]
     compute_ms: list[float]
 
 
 def graph_of(shape: str, compute_ms: list[float], transfer_s: float) -> Any:
-    """Transfer i is needed by layer i; a chain's layers need the one before."""
+    """Graph in which layer i needs transfer i; a chain's layers need the one before."""
     ops = [
         ordering.Op.transfer(f"p{i}", time_s=transfer_s, bytes=NUM_BYTES)
         for i in range(COUNT)
@@ -64,7 +65,7 @@ def graph_of(shape: str, compute_ms: list[float], transfer_s: float) -> Any:
 
 
 def compute_of(shape: str, total_ms: float, draw: random.Random) -> list[float]:
-    """Even in a row, uneven side by side, where an order needs a reason."""
+    """Equal times in a chain; unequal ones side by side, where the order matters."""
     shares = [1.0] * COUNT
     if shape == "parallel":
         shares = [draw.uniform(0.2, 1.8) for _ in range(COUNT)]
@@ -87,7 +88,7 @@ def turns_of(shape: str, ratio: float, repeats: int, seed: int) -> list[Turn]:
 
 
 def run(turns: list[Turn], context: Context) -> list[float]:
-    """Seconds of each, from the last rank's begin to the last one's end."""
+    """Seconds of each turn, from the last rank's begin to the last rank's end."""
     seen: list[list[tuple[float, float]]] = [[] for _ in turns]
 
     def on_event(_: int, event: dict[str, Any]) -> None:
@@ -112,7 +113,7 @@ def run(turns: list[Turn], context: Context) -> list[float]:
 
 def forward(case: Case, context: Context, *, shape: str, ratio: float) -> list[Row]:
     turns = turns_of(shape, ratio, 1 + context.pick(3, 9), context.seed)
-    seconds = run(turns, context)[2:]  # the first of each connects and learns
+    seconds = run(turns, context)[2:]  # the first turn of each connects and learns
     alone = statistics.median(seconds[0::2])
     measured = statistics.median(seconds[1::2])
     graph = graph_of(shape, turns[-1].compute_ms, alone / COUNT)
@@ -146,7 +147,7 @@ CASES = [
         bars=(
             Bar(
                 what="efficiency of TAC",
-                # TAC's is the best order of these (csrc/ordering/README.md).
+                # TAC's order is the best for these graphs (csrc/ordering/README.md).
                 of="the best order's",
                 bar=0.95,
                 unit="E",

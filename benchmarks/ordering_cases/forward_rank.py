@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One rank that does forward passes whose parameters come over the link; forward.py."""
+"""One rank of forward.py: forward passes whose parameters arrive over the link."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 import aikido_torch
 from benchmarks.launch import emit, leave
 
-WITHIN_S = 60.0  # of a call: then something hangs
+WITHIN_S = 60.0  # Time-out of a call; after that something hangs
 LOOK_S = 0.0005
 SETTLE_S = 0.2
 
@@ -25,7 +25,7 @@ SETTLE_S = 0.2
 def forward(
     turn: dict[str, Any], parameters: list[torch.Tensor]
 ) -> tuple[float, float]:
-    """When it began and ended."""
+    """Times of begin and end."""
     place = {number: place for place, number in enumerate(turn["order"])}
     begin = time.monotonic()
     works = {

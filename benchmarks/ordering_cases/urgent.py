@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""An allreduce that is urgent, behind others that are not."""
+"""An urgent allreduce after others that are not urgent."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from benchmarks.straggler_cases.case import Bar, Case, Context, Row
 NUM_HOSTS = 4
 MBIT = 200.0
 PRIORITY = 10
-FIRST_S, LAST_S = 0.05, 0.45  # from bulk to what is urgent: links are full
+FIRST_S, LAST_S = 0.05, 0.45  # from bulk to the urgent call: links are full
 
 ALONE = Turn(name="alone", priority=PRIORITY)
 BEHIND = Turn(name="behind", num_bulk=NUM_BULK, priority=PRIORITY)
@@ -22,15 +22,16 @@ FIFO = Turn(name="fifo", num_bulk=NUM_BULK)
 GLOO = Turn(name="gloo", num_bulk=NUM_BULK, backend="gloo")
 
 
-ARMS = ((ALONE, BEHIND), (FIFO, GLOO))  # each by ranks of its own
+ARMS = ((ALONE, BEHIND), (FIFO, GLOO))  # each arm has ranks of its own
 HALVES = 2
 
 
 def turns_of(repeats: int, seed: int) -> list[list[Turn]]:
-    """Of each of ARMS, in turns. All of a repeat are urgent after the same time.
+    """Turns for each of ARMS. All arms of a repeat have the same delay before the
+    urgent call.
 
-    Nothing has a priority where the comparison values come from: there aikido does what
-    it does without.
+    In the arms of comparison values no call has a priority, so aikido behaves as
+    without priorities.
     """
     draw = random.Random(seed)
     turns: list[list[Turn]] = [[] for _ in ARMS]
@@ -45,7 +46,9 @@ def turns_of(repeats: int, seed: int) -> list[list[Turn]]:
 
 
 def measured(lab: Lab, repeats: int, context: Context) -> list[runs.Record]:
-    """A B A B; without the first of each, which connect and learn."""
+    """Records in the order A B A B, without the first turn of each, which connects and
+    learns.
+    """
     records = []
     for half in range(HALVES):
         for arm, turns in zip(

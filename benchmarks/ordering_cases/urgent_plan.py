@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One turn of the ranks: plain values, no torch, the same for all ranks."""
+"""One turn of the ranks: plain values, no torch, equal for all ranks."""
 
 import dataclasses
 import json
@@ -15,17 +15,17 @@ URGENT_BYTES = 250_000
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """Bulk allreduces at once, and later one that may be urgent."""
+    """Bulk allreduces at once, and a later allreduce that may be urgent."""
 
     name: str
     backend: str = "aikido"  # or "gloo"
-    algorithm: str = ""  # of the group; "": its default
+    algorithm: str = ""  # algorithm of the group; "" is its default
     num_bulk: int = 0
     bulk_bytes: int = BULK_BYTES
-    urgent_bytes: int = URGENT_BYTES  # 0: there is none
-    priority: int = 0  # of it; bulk has 0
-    after_s: float = 0.0  # from bulk to it
-    settle_s: float = 0.3  # of silence before the turn
+    urgent_bytes: int = URGENT_BYTES  # 0: no such allreduce
+    priority: int = 0  # priority of the later allreduce; bulk has 0
+    after_s: float = 0.0  # seconds from bulk to the later allreduce
+    settle_s: float = 0.3  # seconds of silence before the turn
 
 
 def to_json(turns: Iterable[Turn]) -> str:
@@ -37,7 +37,7 @@ def from_json(text: str) -> list[Turn]:
 
 
 def estimate_s(turns: Iterable[Turn], *, mbit: float) -> float:
-    """Roughly, for the deadline of the ranks."""
+    """Rough estimate for the deadline of the ranks."""
     seconds_per_byte = 2 * 8e-6 / mbit
     return 40 + sum(
         turn.settle_s

@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """One rank that takes the turns of a plan, one after the other; see urgent_runs.py.
 
-All sums are checked: they are of whole numbers, and known beforehand.
+All sums are checked: they are sums of integers, known in advance.
 """
 
 import json
@@ -23,11 +23,11 @@ from benchmarks.launch import emit, leave
 from benchmarks.ordering_cases.urgent_plan import PLAN_FILE, Turn, from_json
 from benchmarks.straggler_cases.meeting import Meeting
 
-WITHIN_S = 120.0  # of a call: then something hangs
+WITHIN_S = 120.0  # Time-out of a call; after that something hangs
 
 
 class Taker:
-    """Calls the allreduces of a turn, and says when they began and ended."""
+    """Caller of the allreduces of a turn, which reports their begins and ends."""
 
     def __init__(self, group: dist.ProcessGroup, turn: Turn):
         self._group, self._turn = group, turn

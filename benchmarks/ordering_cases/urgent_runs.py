@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Starts the ranks of a case, and collects what they saw of each turn.
+"""Runner of the ranks of a case; collects their observations of each turn.
 
 For the main thread.
 """
@@ -27,7 +27,7 @@ PROGRAM = Path(__file__).resolve().with_name("urgent_rank.py")
 
 @dataclass
 class Record:
-    """One turn as all of its ranks saw it. Times are of the machine's clock."""
+    """One turn as observed by all ranks. Times are by the machine's clock."""
 
     turn: Turn
     by_rank: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -38,12 +38,12 @@ class Record:
 
     @property
     def urgent_ms(self) -> float:
-        """From the last rank's call to the last one's result."""
+        """Milliseconds from the last rank's call to the last rank's result."""
         return self._ms("begin", "end")
 
     @property
     def all_ms(self) -> float:
-        """From the first call of the turn to the last result of all."""
+        """Milliseconds from the first call of the turn to the last result of all."""
         return self._ms("bulk_begin", "bulk_end")
 
 
@@ -64,10 +64,10 @@ def run(
     rates: Mapping[int, float] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> list[Record]:
-    """All of them by one set of ranks.
+    """Runs all turns with one set of ranks.
 
-    Before turn i all links get `rates[i]` Mbit/s, if it has one. Raises CaseError with
-    one sentence when a rank failed.
+    Before turn i all links get `rates[i]` Mbit/s, if it is given. Raises CaseError with
+    one sentence if a rank failed.
     """
     records = [Record(turn) for turn in turns]
     mbit = min(link.up_mbit or 1e5 for link in lab.links)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Urgent messages while bulk is on its way all the time, between two hosts."""
+"""Urgent messages during continuous bulk traffic between two hosts."""
 
 import dataclasses
 import json
@@ -20,13 +20,13 @@ PROGRAM = Path(__file__).resolve().with_name("urgent_stream_rank.py")
 MBIT = 200.0
 QUEUE_MS = 50.0
 LIMIT_S = 120.0
-# What a message may take at most, in ms.
+# Limits of the time of a message, in ms.
 P50_MS, P99_MS = 0.8, 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the two ranks of a run do."""
+    """Work of the two ranks of a run."""
 
     backend: str = "aikido"
     num_bulk: int = 100
@@ -35,20 +35,20 @@ class Plan:
     urgent_bytes: int = 4096
     priority: int = 10
     every_s: float = 0.025
-    is_told: bool = True  # the group has the option transport_priority
+    is_told: bool = True  # true if the group has the option transport_priority
     seed: int = 0
 
 
 @dataclass
 class Record:
-    """What they saw."""
+    """Observations of the two ranks."""
 
     plan: Plan
     seen: dict[str, Any] = field(default_factory=dict)
 
     @property
     def latencies_ms(self) -> list[float]:
-        """Of urgent messages that came while there was bulk, in their order."""
+        """Times of urgent messages that arrived during bulk, in their order."""
         pairs = zip(self.seen["begins"], self.seen["ends"], strict=True)
         return [
             1e3 * (end - begin) for begin, end in pairs if end < self.seen["bulk_end"]
@@ -60,7 +60,7 @@ class Record:
 
 
 def run(lab: Lab, plan: Plan, context: Context) -> Record:
-    """Raises CaseError with one sentence when a rank failed."""
+    """Runs the plan. Raises CaseError with one sentence if a rank failed."""
     record = Record(plan)
     argument = json.dumps(dataclasses.asdict(plan))
     try:
@@ -78,9 +78,10 @@ def run(lab: Lab, plan: Plan, context: Context) -> Record:
 
 
 def stream(case: Case, context: Context) -> list[Row]:
-    """Bulk alone is a run of its own: there nothing has ever been urgent.
+    """Measures bulk with and without urgent messages, in separate runs.
 
-    So is that of a group which nobody has told that something will be.
+    Separate, because bulk alone must be measured in a group that has never had an
+    urgent message, and one arm uses a group without the option transport_priority.
     """
     repeats = context.pick(3, 8)
     urgent, alone, untold, gloo = [], [], [], []

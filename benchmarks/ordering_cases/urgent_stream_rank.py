@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One of two ranks: bulk messages without end from rank 0 to rank 1, and urgent ones.
+"""One of two ranks: continuous bulk messages from rank 0 to rank 1, and urgent ones.
 
-Rank 1 tells the time of each message by the machine's clock, the same for both.
+Rank 1 measures the time of each message by the machine's clock, which both ranks share.
 """
 
 import collections
@@ -25,10 +25,10 @@ import aikido_torch
 from aikido_torch._backend import backend_of
 from benchmarks.launch import emit, leave
 
-WITHIN_S = 60.0  # of a call: then something hangs
+WITHIN_S = 60.0  # Time-out of a call; after that something hangs
 BULK_TAG, URGENT_TAG, LAST_TAG = 1, 2, 3
-AHEAD = 4  # bulk messages under way
-LEARN_S = 1.0  # what is urgent begins later
+AHEAD = 4  # bulk messages in progress
+LEARN_S = 1.0  # urgent messages begin later than this
 
 
 def send_of(backend: str, group: dist.ProcessGroup) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ def send_of(backend: str, group: dist.ProcessGroup) -> Callable[..., Any]:
 
 
 def for_each(count: int, start: Callable[[], Any], then: Callable[[], None]) -> None:
-    """Keeps AHEAD of them under way, until `count` are done."""
+    """Keeps AHEAD operations in progress, until `count` are done."""
     works: collections.deque[Any] = collections.deque()
     for _ in range(count):
         if len(works) == AHEAD:
@@ -57,7 +57,7 @@ def for_each(count: int, start: Callable[[], Any], then: Callable[[], None]) -> 
 
 
 def bulk_rate(ends: list[float], num_bytes: int) -> float:
-    """Bytes per second, behind the first quarter."""
+    """Bytes per second, after the first quarter."""
     first = len(ends) // 4
     return num_bytes * (len(ends) - 1 - first) / (ends[-1] - ends[first])
 

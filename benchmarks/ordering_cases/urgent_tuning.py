@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The credit after all links have become slower, beside credits that are fixed."""
+"""The limit of bytes in flight after all links have become slower, beside fixed
+limits.
+"""
 
 from dataclasses import dataclass
 
@@ -13,10 +15,10 @@ NUM_HOSTS = 4
 FAST_MBIT, SLOW_MBIT = 500.0, 100.0
 QUEUE_MS = 50.0
 FAST_OPS, LEARN_OPS = 15, 50
-# Half of what a link at the lower rate carries in the residence, and up to what one at
-# the higher rate carries in 6 ms.
+# From half of the bytes that a link at the lower rate carries in the residence time, to
+# the bytes that a link at the higher rate carries in 6 ms.
 FIXED_BYTES = (12 << 10, 24 << 10, 48 << 10, 96 << 10, 384 << 10)
-OWN = 0  # the credit that ours chooses
+OWN = 0  # the limit that aikido chooses itself
 VARIABLE = "AIKIDO_TRANSPORT_CREDIT_BYTES"
 ROUNDS = 2
 
@@ -33,14 +35,14 @@ OP = Turn(
 
 @dataclass(frozen=True)
 class Seen:
-    """Medians, ms."""
+    """Medians in ms."""
 
     urgent_ms: float
     all_ms: float
 
 
 def run(lab: Lab, credit: int, ops: int, context: Context) -> list[runs.Record]:
-    """Operations after the rate has dropped and LEARN_OPS more; by new ranks."""
+    """Operations of new ranks, from LEARN_OPS operations after the rate has dropped."""
     for host in range(NUM_HOSTS):
         lab.change(host, up_mbit=FAST_MBIT, down_mbit=FAST_MBIT)
     turns = [OP] * (FAST_OPS + LEARN_OPS + ops)
@@ -50,7 +52,9 @@ def run(lab: Lab, credit: int, ops: int, context: Context) -> list[runs.Record]:
 
 
 def measured(lab: Lab, ops: int, context: Context) -> dict[int, Seen]:
-    """By credit, in turns, every second time backwards; `ops` of each in all."""
+    """Medians by limit, measured in turns with alternating order; `ops` of each
+    in all.
+    """
     credits = [OWN, *FIXED_BYTES]
     records: dict[int, list[runs.Record]] = {credit: [] for credit in credits}
     for number in range(ROUNDS):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Layers that sleep: what they take, send and keep is known, and needs no core.
+"""Layers that sleep: their time, traffic and memory are known, and they need no core.
 
-What a layer computes is real and next to nothing: the mean of each row and a number of
-its own, so gradients are right, and its weights are as many as it should have.
+The computation of a layer is real and tiny: the mean of each row and a number of its
+own, so gradients are correct, and it has the given number of weights.
 """
 
 import time
@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 
-ROWS = 4  # of a micro-batch
+ROWS = 4  # rows of a micro-batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One layer; bytes are those of one micro-batch and of float32."""
+    """One layer; bytes are those of one micro-batch in float32."""
 
     forward_ms: float
     backward_ms: float
@@ -28,13 +28,13 @@ class Spec:
 
     @property
     def width(self) -> int:
-        """Numbers in a row of what it returns."""
+        """Numbers in a row of its output."""
         return max(1, self.output_bytes // (4 * ROWS))
 
 
-# When layers of this process computed: (begin, end) by the machine's clock.
+# Times in which layers of this process computed: (begin, end) by the machine's clock.
 spans: list[tuple[float, float]] = []
-# When the first layer of the model had done a backward.
+# Times at which the first layer of the model finished a backward.
 completions: list[float] = []
 
 
@@ -66,7 +66,7 @@ class _Compute(torch.autograd.Function):
 
 
 class Timed(nn.Module):
-    """One of them; the first of a model notes when a micro-batch is through."""
+    """One such layer; the first one of a model notes when a micro-batch is finished."""
 
     def __init__(self, spec: Spec, *, is_first: bool) -> None:
         super().__init__()
@@ -84,5 +84,5 @@ def model_of(specs: Sequence[Spec]) -> nn.Sequential:
 
 
 def sample() -> torch.Tensor:
-    """A micro-batch of inputs, which is small."""
+    """A small micro-batch of inputs."""
     return torch.ones(ROWS, 4)

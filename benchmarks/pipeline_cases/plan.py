@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Runs of pipelines: plain values, no torch, the same for all ranks."""
+"""Runs of pipelines: plain values, no torch, equal for all ranks."""
 
 import dataclasses
 import json
@@ -13,26 +13,25 @@ PLAN_FILE = "plan.json"  # in the folder of the ranks
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A pipeline that is made, carried out some times and closed."""
+    """A pipeline that is made, run several times and closed."""
 
     name: str
-    stages: list[list[int]]  # layers of each
-    schedule: dict[str, Any]  # arguments of pipeline.schedule but `stages`
-    in_flight: int = 0  # micro-batches that the first stage holds, on all its ranks
-    times: int = 1  # that the schedule is carried out
+    stages: list[list[int]]  # layers of each stage
+    schedule: dict[str, Any]  # arguments of pipeline.schedule except `stages`
+    in_flight: int = 0  # Micro-batches that the first stage keeps, on all its ranks
+    times: int = 1  # number of runs of the schedule
     adapt: dict[str, Any] | None = None  # arguments of pipeline.Adapt
-    # Mbit/s of hosts whose link is another one meanwhile, both ways, from the
-    # `slow_from`th time on.
+    # Mbit/s of hosts with another link rate, both ways, from run `slow_from` on.
     links: dict[int, float] = field(default_factory=dict)
     slow_from: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one set of ranks does: layers are lists of arguments of layers.Spec."""
+    """Work of one set of ranks; layers are lists of arguments of layers.Spec."""
 
-    layers: dict[str, list[dict[str, float]]]  # by model
-    runs: list[tuple[str, Run]]  # which model, and the run
+    layers: dict[str, list[dict[str, float]]]  # by name of the model
+    runs: list[tuple[str, Run]]  # name of the model, and the run
 
 
 def to_json(plan: Plan) -> str:
@@ -49,5 +48,5 @@ def from_json(text: str) -> Plan:
 
 
 def num_ranks(runs: Sequence[tuple[str, Run]]) -> int:
-    """That any of them needs."""
+    """Largest number of ranks that any of the runs needs."""
     return max(sum(run.schedule["replicas"]) for _, run in runs)

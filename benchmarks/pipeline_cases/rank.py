@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A rank of a case of pipelines: `rank.py {"folder": ...}` with plan.json in there."""
+"""A rank of a case of pipelines: `rank.py {"folder": ...}` with plan.json in the
+folder.
+"""
 
 import json
 import os
@@ -22,8 +24,8 @@ from benchmarks.launch import emit, leave
 from benchmarks.pipeline_cases import layers
 from benchmarks.pipeline_cases.plan import PLAN_FILE, Run, from_json
 
-WITHIN_S = 120.0  # what a group's calls may take
-LINKS_S = 0.3  # what changing links takes, which the starting process does
+WITHIN_S = 120.0  # Time-out of a group's calls
+LINKS_S = 0.3  # time in which the starting process changes links
 
 
 def squares(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

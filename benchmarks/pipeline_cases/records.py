@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What ranks saw of a run, and what follows from it. Pure."""
+"""Observations of ranks in a run, and their evaluation. Pure."""
 
 import itertools
 import math
@@ -15,11 +15,11 @@ from benchmarks.straggler_cases.case import CaseError
 
 @dataclass(frozen=True)
 class Steady:
-    """The time in which a pipeline ran full."""
+    """The time in which a pipeline was full."""
 
     begin: float
     end: float
-    count: int  # micro-batches that were through meanwhile
+    count: int  # Micro-batches that were finished in this time
 
     @property
     def period_ms(self) -> float:
@@ -28,7 +28,7 @@ class Steady:
 
 @dataclass
 class Record:
-    """One run as all of its ranks saw it. Times are those of the machine's clock."""
+    """One run as observed by all ranks. Times are by the machine's clock."""
 
     run: Run
     by_rank: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class Record:
         return list(self.run.schedule["replicas"])
 
     def steady(self) -> Steady:
-        """Between the micro-batches that filled it and those that drained it.
+        """The time after the micro-batches that filled it, before the draining ones.
 
-        Whole turns of all replicas, so that none is counted more than the others.
+        It consists of whole turns of all replicas, so that each replica counts equally.
         """
         done = sorted(
             itertools.chain.from_iterable(
@@ -60,7 +60,7 @@ class Record:
         return Steady(done[last - 1 - count], done[last - 1], count)
 
     def idle_share(self, steady: Steady) -> float:
-        """Of the rank that computed most of that time."""
+        """Idle share of the busiest rank in that time."""
         busy = [
             _within(seen["spans"], steady.begin, steady.end)
             for seen in self.by_rank.values()
@@ -68,9 +68,9 @@ class Record:
         return 1 - max(busy) / (steady.end - steady.begin)
 
     def steps_s(self) -> list[float]:
-        """Of each time that the schedule was carried out, by the first rank.
+        """Seconds of each run of the schedule, on the first rank.
 
-        Where links change, of those from then on.
+        If links change, only runs after the change.
         """
         seen = self.by_rank[0]
         return [b - a for a, b in itertools.pairwise([seen["begin"], *seen["ends"]])]
@@ -84,5 +84,5 @@ class Record:
 
 
 def _within(spans: Sequence[Sequence[float]], begin: float, end: float) -> float:
-    """Seconds of them that lie there."""
+    """Seconds of the spans within the range."""
     return sum(max(0.0, min(e, end) - max(b, begin)) for b, e in spans)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Starts the ranks of a case, and collects what they saw of each run.
+"""Runner of the ranks of a case; collects their observations of each run.
 
 For the main thread.
 """
@@ -27,7 +27,7 @@ from benchmarks.straggler_cases.runs import first_line
 HOSTS = 4
 MBIT = 25.0
 # At that rate 50 ms are less than three segments of 64 KiB, and several senders into
-# one downlink lose many of them.
+# one downlink would lose many of them.
 QUEUE_MS = 250.0
 PROGRAM = Path(__file__).resolve().with_name("rank.py")
 
@@ -38,14 +38,14 @@ def make_lab(mbit: float = MBIT, queue_ms: float = QUEUE_MS) -> Lab:
 
 
 def bandwidth_of(lab: Lab) -> float:
-    """Bytes a second that a TCP stream carries from one host to another."""
+    """Bytes per second of a TCP stream from one host to another."""
     pairs = [(host, (host + 1) % HOSTS) for host in range(HOSTS)]
     found = [lab.goodput_mbit(*pair) for pair in pairs]
     return statistics.median(found) * 1e6 / 8
 
 
 def profile_of(specs: Sequence[Spec], *, repeats: int = 5) -> _C.Profile:
-    """As the profiler measures it, on this machine, with one thread as ranks have."""
+    """Profile from the profiler on this machine, with one thread as ranks have."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -68,9 +68,9 @@ def run(
     *,
     limit_s: float,
 ) -> list[Record]:
-    """All of them by one set of ranks.
+    """Runs everything with one set of ranks.
 
-    Raises CaseError with one sentence when a rank failed.
+    Raises CaseError with one sentence if a rank failed.
     """
     records = [Record(one) for _, one in runs]
     failed: list[str] = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One link gets a fifth of its rate: warm-ups as they were, and those that adapt."""
+"""Case in which one link drops to a fifth of its rate: fixed and adaptive warm-ups."""
 
 from benchmarks.common import Samples
 from benchmarks.pipeline_cases import runs
@@ -9,13 +9,13 @@ from benchmarks.pipeline_cases.plan import Run
 from benchmarks.straggler_cases.case import Bar, Case, Context, Row
 
 FORWARD_MS, BACKWARD_MS = 80.0, 160.0
-# Far above what a link carries at once after a rest (96 KiB), and little enough that
-# the slow link can keep up with the stages.
+# Far above the 96 KiB that a link carries at once after an idle time, and small enough
+# that the slow link can keep up with the stages.
 OUTPUT_BYTES = 400_000
 MBIT = 100.0
 SLOWER = 5
 MICRO_BATCHES = 12
-MOST = 8  # micro-batches of which a rank may hold activations
+MOST = 8  # limit of micro-batches whose activations a rank keeps
 WELL_TIMES = 2
 LIMIT_S = 500.0
 
@@ -42,7 +42,7 @@ def run_of(schedule: str, host: int, slow_times: int, *, adapts: bool) -> Run:
     )
 
 
-# The schedule, and whose link it is.
+# The schedule, and the host of the slow link.
 PLACES = (("1f1b", runs.HOSTS - 1), ("1f1b_async", runs.HOSTS - 1), ("1f1b_async", 1))
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Periods of plans of one profile, beside those that the partitioner says.
+"""Periods of plans of one profile, beside the partitioner's predictions.
 
-A model of layers that sleep is profiled, partitioned for the links that were measured,
-and run by three plans in turns: all data parallel, without replicas, and what the
-partitioner chooses.
+A model of layers that sleep is profiled, partitioned for the measured links, and run by
+three plans in turns: data parallel, without replicas, and the partitioner's choice.
 """
 
 from collections.abc import Sequence
@@ -20,8 +19,8 @@ from benchmarks.pipeline_cases.plan import Run
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 
 KB = 1000
-# Most of its time goes into the first layers, most of its weights are in the last two,
-# and little passes between these.
+# Most of its time is in the first layers, most of its weights are in the last two, and
+# little data passes between these.
 VGG_LIKE = (
     *(
         Spec(forward_ms=25, backward_ms=50, output_bytes=size * KB, weight_bytes=5 * KB)
@@ -30,14 +29,14 @@ VGG_LIKE = (
     Spec(forward_ms=17, backward_ms=34, output_bytes=5 * KB, weight_bytes=1_750 * KB),
     Spec(forward_ms=16, backward_ms=32, output_bytes=4 * KB, weight_bytes=750 * KB),
 )
-# So much passes between all layers that each cut costs more than a fourth of the whole,
-# and weights are few.
+# So much data passes between all layers that each cut costs more than a fourth of the
+# whole, and weights are few.
 RESNET_LIKE = tuple(
     Spec(forward_ms=27, backward_ms=55, output_bytes=172 * KB, weight_bytes=30 * KB)
     for _ in range(5)
 )
 # A straight plan takes as long as the links in the middle, which send as much up as
-# down: more than three times as long as computing.
+# down: more than three times as long as the computation.
 FULL_LINKS = tuple(
     Spec(forward_ms=15, backward_ms=30, output_bytes=220 * KB)
     for _ in range(runs.HOSTS)
@@ -47,7 +46,7 @@ LIMIT_S = 400.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that is run, and the period that the partitioner says."""
+    """A plan that is run, and its predicted period."""
 
     name: str
     stages: list[list[int]]
@@ -78,7 +77,7 @@ class Candidate:
 def planned_times(
     profile: _C.Profile, candidate: Candidate, bandwidth: float
 ) -> _observe.LiveTimes:
-    """What stages and links should take; links as the partitioner has them."""
+    """Predicted times of stages and links; links as in the partitioner."""
     layers = profile.layers
 
     def total(name: str) -> tuple[float, ...]:
@@ -110,7 +109,7 @@ def candidate_of(name: str, plan: _C.Plan, profile: _C.Profile) -> Candidate:
 def candidates_of(
     profile: _C.Profile, bandwidth: float
 ) -> tuple[_C.Plan, list[Candidate]]:
-    """What the partitioner chooses, and the plans that are run, each once."""
+    """The partitioner's choice, and the plans that are run, each once."""
     chosen = pipeline.partition(profile, machines=runs.HOSTS, bandwidth=bandwidth)
     straight = pipeline.partition(
         profile, machines=runs.HOSTS, bandwidth=bandwidth, straight=True
@@ -138,8 +137,11 @@ def measured(
     """The choice, the plans, their periods by name, and idle shares of the last plan.
 
     Args:
-        turns: micro-batches of a plan, by name, and of all others.
-        only: the plan of that name alone.
+        lab: hosts of the ranks.
+        specs: layers of the model.
+        context: options of the run.
+        turns: micro-batches of a plan, by name; "" for all others.
+        only: name of the only plan to run; None runs all.
     """
     profile = runs.profile_of(specs)
     bandwidth = runs.bandwidth_of(lab)

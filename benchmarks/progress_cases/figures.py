@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""From what the ranks of a training saw to the figures that a user cares about. Pure.
+"""Figures that matter to users, from the observations of the ranks of a training. Pure.
 
-The share is that part of all contributions that is in the sums. Progress is share times
+The share is the part of all contributions that is in the sums. Progress is share times
 steps per second: n times the batch size times progress is samples per second.
 """
 
@@ -15,7 +15,7 @@ from benchmarks.straggler_cases import records
 from benchmarks.straggler_cases.case import CaseError
 from benchmarks.straggler_cases.runs import Record
 
-# A rank that is in all but this much of the sums of a step is wholly in it.
+# A rank that lacks at most this share of a step's sums counts as fully present.
 _ROUNDING = 1e-6
 
 
@@ -23,30 +23,32 @@ _ROUNDING = 1e-6
 class Figures:
     """One run of a training loop, without its warm-up.
 
-    A step is done when more than half of the ranks have it, so the model has advanced.
+    A step is done when more than half of the ranks have done it, because the model has
+    advanced then.
     """
 
     seconds: float
-    tail_s: float  # from the end of the last step until the last rank has it, too
+    tail_s: float  # from the end of the last step until the last rank has done it, too
     steps_per_second: float
     share: float
     share_by_rank: tuple[float, ...]
     longest_skips_by_rank: tuple[int, ...]  # steps in a row without all of its elements
-    accuracy: float | None  # of the test pictures after the last step
-    curve: tuple[tuple[float, float], ...] = ()  # seconds from the start, accuracy
+    accuracy: float | None  # accuracy on the test pictures after the last step
+    # Pairs of seconds from the start and accuracy.
+    curve: tuple[tuple[float, float], ...] = ()
 
     @property
     def progress(self) -> float:
-        """Per second: the steps whose sums have all contributions, or parts of them."""
+        """Full steps per second; a step counts by its share of contributions."""
         return self.share * self.steps_per_second
 
     def accuracy_after(self, seconds: float) -> float:
-        """Of the last evaluation up to then; 0 if there was none."""
+        """Accuracy of the last evaluation up to then; 0 if there was none."""
         return max((at for at in self.curve if at[0] <= seconds), default=(0.0, 0.0))[1]
 
 
 def figures_of(record: Record) -> Figures:
-    """Raises CaseError if the record has no step behind its warm-up."""
+    """Figures of a record. Raises CaseError if it has no step after its warm-up."""
     block = record.block
     ranks = [record.by_rank[rank] for rank in block.members()]
     if block.ops <= block.warm_up or any(len(r["ends"]) < block.ops for r in ranks):
@@ -73,7 +75,9 @@ def figures_of(record: Record) -> Figures:
 
 
 def _curve(record: Record, looks: Sequence[dict]) -> tuple[tuple[float, float], ...]:
-    """The last look comes after the clock has stopped: it is that of the last step."""
+    """Accuracy over time; the last evaluation, after the clock stopped, is that of the
+    last step.
+    """
     seen = record.by_rank[0]
     total = seen["ends"][-1] - seen["begins"][0]
     return tuple(
@@ -83,10 +87,11 @@ def _curve(record: Record, looks: Sequence[dict]) -> tuple[tuple[float, float], 
 
 
 def contributions(record: Record) -> list[list[float]]:
-    """By step and rank, the part of the sums that has the rank in it.
+    """By step and rank, the part of the sums that contains the rank.
 
     All ranks see the same, but a rank that has copied a state has not seen the steps
-    before it. What nobody has seen counts as lost, and without a policy nothing is.
+    before it. A contribution that no rank has seen counts as lost. Without a policy
+    none is lost.
     """
     members = record.block.members()
     size = len(members)
@@ -104,7 +109,7 @@ def contributions(record: Record) -> list[list[float]]:
 
 
 def longest_run(values: Iterable[bool]) -> int:
-    """How many true ones there are in a row at most."""
+    """Length of the longest run of true values."""
     longest = current = 0
     for value in values:
         current = current + 1 if value else 0
@@ -114,13 +119,13 @@ def longest_run(values: Iterable[bool]) -> int:
 
 @dataclass(frozen=True)
 class AfterPause:
-    """What one pause of one rank has cost.
+    """Cost of one pause of one rank.
 
     Attributes:
-        steps_until_back: steps of the others from the rank's waking up to the first
-            one that has all of its contribution.
+        steps_until_back: steps of the others from the rank's wake-up to the first step
+            with all of its contribution.
         lost: contributions of all ranks that are in no sum, after the warm-up.
-        seconds: that the pause was to last.
+        seconds: planned length of the pause.
     """
 
     steps_until_back: int
@@ -129,9 +134,9 @@ class AfterPause:
 
 
 def after_pause(record: Record) -> AfterPause:
-    """Of a block in which one rank slept in one step.
+    """Cost of the pause in a block in which one rank slept in one step.
 
-    Raises CaseError if no rank has slept, because it had passed over that step.
+    Raises CaseError if no rank has slept, because it had skipped that step.
     """
     pauses = [
         (rank, moment)
@@ -152,7 +157,7 @@ def after_pause(record: Record) -> AfterPause:
     )
 
 
-# ---- Arms: the runs of one name ------------------------------------------------------
+# ---- arms: the runs of one name ------------------------------------------------------
 
 
 class Arms:
@@ -177,18 +182,20 @@ class Arms:
     def ratios(
         self, name: str, reference: str, figure: Callable[[Figures], float]
     ) -> list[float]:
-        """Of two arms, turn by turn: neighbours meet the same state of the machine."""
+        """Ratios of two arms, turn by turn, because neighbours have the same machine
+        state.
+        """
         pairs = zip(self.runs(name), self.runs(reference), strict=True)
         return [figure(own) / figure(other) for own, other in pairs]
 
     def best(self, names: Iterable[str]) -> tuple[str, float]:
-        """The arm with the most progress among those, by its median."""
+        """The arm with the most progress among `names`, by its median."""
         progress = {name: self.median(name, lambda run: run.progress) for name in names}
         name = max(progress, key=progress.__getitem__)
         return name, progress[name]
 
     def note(self) -> str:
-        """One sentence part per arm."""
+        """One phrase per arm."""
         return "; ".join(map(self._told, self._runs))
 
     def _told(self, name: str) -> str:

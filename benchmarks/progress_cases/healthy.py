@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Cases in which nobody is slow: a policy must cost nothing."""
+"""Cases without slow ranks: a policy must cost nothing."""
 
 import functools
 from dataclasses import dataclass
@@ -27,8 +27,10 @@ class Length:
     """Steps of a run in the quick and in the full form.
 
     Attributes:
-        gloo_share: of these steps that Gloo does, which is not judged.
-        repeats: of the quick form. Short runs differ by more than the bar.
+        quick: steps of the quick form.
+        full: steps of the full form.
+        gloo_share: share of these steps that Gloo does, which is not judged.
+        repeats: repeats of the quick form. Short runs differ by more than the bar.
     """
 
     quick: int
@@ -78,7 +80,7 @@ def healthy(case: Case, context: Context, where: str, size: str) -> list[Row]:
 
 
 def bbr(case: Case, context: Context) -> list[Row]:
-    """Strict calls, back to back, where all hosts use bbr."""
+    """Strict calls in a row, on hosts that use bbr."""
     repeats = context.pick(3, 6)
     blocks = [
         Block(

@@ -3,7 +3,7 @@
 """Cases in which ranks are late often, beside the best policy in hindsight.
 
 Candidates are strict aikido, WaitAll(rebalance=True), and SkipStraggler with each fixed
-deadline of plan.DEADLINES. All of them meet the same lateness.
+deadline of plan.DEADLINES. All of them have the same lateness.
 """
 
 import functools
@@ -24,18 +24,18 @@ from benchmarks.straggler_cases.case import Case, Context, Row
 from benchmarks.straggler_cases.plan import BAD, NUM_RANKS, jitter
 
 SIZE = "129k"
-COMPUTE_S = 0.03  # of each rank and step, where computation is what is uneven
+COMPUTE_S = 0.03  # computation of each rank and step, in cases with uneven computation
 MORE = (0.12, 0.25, 0.5, 1.0)
 SHARES = {"fifth": 0.2, "third": 1 / 3}
 SIGMAS = (0.1, 0.3, 1.0)
 BAR = progress_bar(0.97, "the best policy in hindsight")
 
-# Of a number of steps, the seconds of a usual step, and a seed.
+# Function of the number of steps, the seconds of a usual step, and a seed.
 Lateness = Callable[[int, float, int], Pauses]
 
 
 def beside_the_best(case: Case, context: Context, lateness: Lateness) -> list[Row]:
-    """Each repeat has a lateness of its own, the same in all arms."""
+    """Judges a case; each repeat has its own lateness, equal in all arms."""
     num_steps, repeats = context.pick(100, 200), context.pick(3, 5)
     with place(LAB) as lab:
         usual_s = usual_step_s(lab, plan.loop(plan.STRICT, SIZE, num_steps), context)
@@ -62,7 +62,7 @@ def beside_the_best(case: Case, context: Context, lateness: Lateness) -> list[Ro
     ]
 
 
-# ---- What is late --------------------------------------------------------------------
+# ---- patterns of lateness ------------------------------------------------------------
 
 
 def always_slower(steps: int, step_s: float, seed: int, *, more: float) -> Pauses:

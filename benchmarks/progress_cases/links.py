@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Cases in which one uplink is bad at times, or shared with other streams."""
+"""Cases in which one uplink is slow at times, or shared with other streams."""
 
 import math
 import statistics
@@ -22,13 +22,14 @@ from benchmarks.straggler_cases.links import measure
 from benchmarks.straggler_cases.plan import BAD, MIB, NUM_RANKS, Action, Block
 
 BAD_MBIT, BAD_S, PERIOD_S = 10.0, 2.0, 10.0
-FIRST_S = 4.0  # the first bad time: short runs, too, have bad times in a fifth of them
+# First slow time: also short runs have slow times in a fifth of their time.
+FIRST_S = 4.0
 NOISE = 2.0  # standard errors of the mean final accuracy of the undisturbed run
 COMPUTE_S, SHARED_BYTES = 0.1, 4 * MIB
 
 
 def bad_times(until_s: float) -> tuple[Action, ...]:
-    """The uplink of one host is bad for 2 s in every 10 s."""
+    """The uplink of one host is slow for 2 s in every 10 s."""
     actions: list[Action] = []
     at_s = FIRST_S
     while at_s < until_s:
@@ -84,14 +85,14 @@ def after_same_time(ours: list[Figures], theirs: list[Figures]) -> tuple[float, 
 
 
 def noise(values: list[float]) -> float:
-    """By so much a mean of that many runs differs by chance."""
+    """Difference that a mean of that many runs may have by chance."""
     if len(values) < 2:
         return 0.0
     return NOISE * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def shared_uplink(case: Case, context: Context) -> list[Row]:
-    """As `cross-traffic` of straggler.py, but free running and with computation."""
+    """Like `cross-traffic` of straggler.py, but free running and with computation."""
     steps, repeats = context.pick(40, 100), context.pick(3, 5)
     turns = []
     for repeat in range(repeats):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Runs the blocks of a case, and makes the rows that cases have in common."""
+"""Runner of the blocks of a case, and rows that cases share."""
 
 import contextlib
 import tempfile
@@ -28,7 +28,7 @@ def place(where: str) -> contextlib.AbstractContextManager[Lab | None]:
 
 
 def train(lab: Lab | None, blocks: Sequence[Block], context: Context) -> list[Record]:
-    """All blocks by one set of ranks, whose parameters must be the same bits."""
+    """Runs all blocks with one set of ranks, which must end with equal parameters."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.npz"
         RECIPES[Task.DIGITS].save(data, context.seed)
@@ -46,7 +46,7 @@ def train(lab: Lab | None, blocks: Sequence[Block], context: Context) -> list[Re
 
 
 def usual_step_s(lab: Lab | None, block: Block, context: Context) -> float:
-    """Seconds of a step of strict aikido in that loop while nobody is late."""
+    """Seconds of a step of strict aikido in that loop without late ranks."""
     steps = CALIBRATION_STEPS
     usual = Block(
         name="calibration",
@@ -67,7 +67,7 @@ def progress_of(run: Figures) -> float:
 
 
 def progress_bar(bar: float, of: str, what: str = "progress") -> Bar:
-    """A bar of progress, which must be at least that share of the reference's."""
+    """A bar for progress: the least share of the reference's progress."""
     return Bar(what=what, of=of, bar=bar, unit="/s", better="higher")
 
 
@@ -76,7 +76,7 @@ def progress_row(
 ) -> Row:
     """Progress of SkipStraggler beside that of the arm `reference`.
 
-    The first row of a case has the figures of all arms with it.
+    The first row of a case also has the figures of all arms.
     """
     details: dict[str, Any] = {"arms": arms.as_json()} if is_first else {}
     ratios = arms.ratios("skip", reference, progress_of)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Cases in which one rank stands still now and then, and is well otherwise."""
+"""Cases in which one rank pauses now and then, and is healthy otherwise."""
 
 import functools
 import statistics
@@ -21,7 +21,8 @@ from benchmarks.straggler_cases.case import Bar, Case, Context, Row
 
 PAUSE_S = 0.3
 CHECKPOINT_EVERY, CHECKPOINT_STEPS = 20, 2
-PAUSED_STEPS = {"129k": (120, 200), "1.9m": (45, 200)}  # quick, full
+# Steps of the quick and of the full form.
+PAUSED_STEPS = {"129k": (120, 200), "1.9m": (45, 200)}
 CHECKPOINT_RUNS = {"129k": (200, 200), "1.9m": (90, 200)}
 CHECKPOINT_REPEATS = {"129k": 7, "1.9m": 3}
 
@@ -71,7 +72,7 @@ def pause(case: Case, context: Context, size: str) -> list[Row]:
 
 
 def checkpoint(case: Case, context: Context, size: str) -> list[Row]:
-    """Rank 0 alone stands still for two steps in every twentieth."""
+    """Only rank 0 pauses, for two step times in every twentieth step."""
     steps = context.pick(*CHECKPOINT_RUNS[size])
     repeats = max(CHECKPOINT_REPEATS[size], context.pick(3, 5))
     with place(LAB) as lab:

@@ -2,8 +2,8 @@
 # Copyright (c) the aikido authors
 """The training loops of the cases as blocks of steps, and patterns of lateness. Pure.
 
-The loop is a user's: DistributedDataParallel, a small net on pictures of digits, SGD
-with momentum, and an evaluation of 1,000 pictures on each rank every 10 steps.
+The loop is like a user's: DistributedDataParallel, a small model on pictures of digits,
+SGD with momentum, and an evaluation of 1,000 pictures on each rank every 10 steps.
 """
 
 import dataclasses
@@ -14,17 +14,17 @@ from typing import Any
 
 from benchmarks.straggler_cases.plan import NUM_RANKS, Block
 
-# Bytes of gradients of the nets of models.py, by their names there.
+# Bytes of gradients of the models in models.py, by their names there.
 SIZES = {"37k": 36_940, "129k": 128_920, "1.9m": 1_870_660, "8m": 7_981_392}
 EVALUATE_EVERY = 10
-WARM_UP = 5  # steps in which DistributedDataParallel settles, and that are not measured
+WARM_UP = 5  # steps until DistributedDataParallel has its final buckets; not measured
 LEARNING_RATE = 0.01
 # Multiples of a step that are tried as a fixed deadline.
 DEADLINES = (0.25, 1.0, 4.0)
 
 STRICT, GLOO, SKIP, EXACT = "plain", "gloo", "skip", "exact"  # arms
 STRICT_CALLS = "strict"  # the arm of op_rank.py for WaitAll()
-# The names of arms in notes and files.
+# Names of arms in notes and files.
 ARM_NAMES = {
     "plain": "strict",
     "gloo": "gloo",
@@ -34,7 +34,7 @@ ARM_NAMES = {
 
 
 def loop(arm: str, size: str, steps: int, **options: Any) -> Block:
-    """The training loop under one arm; the block is named after the arm."""
+    """The training loop in one arm; the block is named after the arm."""
     values: dict[str, Any] = {
         "name": ARM_NAMES.get(arm, arm),
         "arm": arm,
@@ -43,14 +43,14 @@ def loop(arm: str, size: str, steps: int, **options: Any) -> Block:
         "net": size,
         "warm_up": WARM_UP,
         "evaluate_every": EVALUATE_EVERY,
-        # A policy is judged with all that it has to learn in each run.
+        # A policy is judged with its learning in each run.
         "fresh": arm != GLOO,
     }
     return Block(**(values | options))
 
 
 def hindsight(block: Block, step_s: float) -> list[Block]:
-    """The block under each fixed deadline; `step_s` is the length of a usual step."""
+    """The block with each fixed deadline; `step_s` is the length of a usual step."""
     return [
         dataclasses.replace(
             block,
@@ -71,7 +71,7 @@ def in_turns(repeats: Sequence[Sequence[Block]]) -> list[Block]:
     ]
 
 
-# ---- Lateness: seconds that a rank sleeps before each step ---------------------------
+# ---- lateness: seconds that a rank sleeps before each step ---------------------------
 
 Pauses = dict[int, list[float]]
 
@@ -85,14 +85,16 @@ def one_pause(steps: int, *, seconds: float, seed: int) -> Pauses:
 
 
 def every_nth(steps: int, *, rank: int, nth: int, seconds: float) -> Pauses:
-    """One rank sleeps in every n-th step, but not in the first one."""
+    """One rank sleeps in every n-th step, except the first one."""
     return {
         rank: [seconds if step and step % nth == 0 else 0.0 for step in range(steps)]
     }
 
 
 def slower(steps: int, *, rank: int, compute_s: float, more: float) -> Pauses:
-    """Every rank computes that long, and one of them `more` (a share) longer."""
+    """Every rank computes for `compute_s`, and one of them longer by the share
+    `more`.
+    """
     return {
         each: [compute_s * (1 + (more if each == rank else 0.0))] * steps
         for each in range(NUM_RANKS)
@@ -121,5 +123,7 @@ def rotating(steps: int, *, nth: int, seconds: float) -> Pauses:
 
 
 def usual_pause_s(pauses: Pauses) -> float:
-    """What a rank sleeps before most steps: its computation, without lateness."""
+    """Seconds that a rank sleeps before most steps: its computation, without
+    lateness.
+    """
     return statistics.median(pause for own in pauses.values() for pause in own)

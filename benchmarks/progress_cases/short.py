@@ -2,8 +2,8 @@
 # Copyright (c) the aikido authors
 """The short form: some rows on one host, for `make test`.
 
-Their bars only tell a policy that works from one that does not. Machines that run tests
-are busy, and these rows are no measurements.
+Their bars only distinguish a working policy from a broken one. Machines that run tests
+are busy, so these rows are no measurements.
 """
 
 import statistics

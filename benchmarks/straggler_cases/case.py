@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a case is: bars fixed beforehand, and a function that measures against them.
+"""A case: bars that are fixed in advance, and a function that measures against them.
 
-Pure but for what the cases do themselves. A case that fails gives rows that do not
-hold, with the sentence, and the others run on.
+Pure, except for the measurements of the cases themselves. A case that fails gives rows
+that do not hold, with the reason, and the other cases run on.
 """
 
 import dataclasses
@@ -23,15 +23,15 @@ class CaseError(Exception):
 
 
 class NotSupportedError(CaseError):
-    """What the case measures does not exist in this version."""
+    """The measured feature does not exist in this version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """value / reference must be at most `bar`, or at least it for `higher`."""
+    """value / reference must be at most `bar`, or at least `bar` for `higher`."""
 
-    what: str  # of value: "op, back to back"
-    of: str  # the reference: "4 healthy ranks"
+    what: str  # name of the value, such as "op, back to back"
+    of: str  # name of the reference, such as "4 healthy ranks"
     bar: float
     unit: str = "ms"
     better: str = "lower"
@@ -45,7 +45,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A result with Gloo's figure beside it and what else a reader wants to know."""
+    """A result with Gloo's figure beside it and further details for readers."""
 
     result: common.Result
     of: str
@@ -53,11 +53,11 @@ class Row:
     note: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
     better: str = "lower"
-    failed: str | None = None  # why there is no figure
+    failed: str | None = None  # reason why there is no figure
 
     @property
     def bound(self) -> float | None:
-        """What the value is compared with: reference times bar."""
+        """The limit of the value: reference times bar."""
         result = self.result
         if result.bar is None or not math.isfinite(result.reference):
             return None
@@ -84,12 +84,13 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a case is run with."""
+    """Options and callbacks of the run of a case."""
 
     is_full: bool
     seed: int
-    on_progress: Callable[[float], None]  # share done
-    on_record: Callable[[dict[str, Any]], None]  # what the ranks of a block saw
+    on_progress: Callable[[float], None]  # called with the share that is done
+    # Called with the observations of a block's ranks.
+    on_record: Callable[[dict[str, Any]], None]
 
     def pick(self, quick: int, full: int) -> int:
         return full if self.is_full else quick
@@ -112,7 +113,7 @@ class Case:
         note: str = "",
         **extra: Any,
     ) -> Row:
-        """The row of the bar of that number."""
+        """The row of the bar with that number."""
         bar = self.bars[number]
         return Row(
             result=common.Result.judge(
@@ -150,7 +151,9 @@ class Case:
         return [self.failed_row(number, error) for number in range(len(self.bars))]
 
     def failed_row(self, number: int, error: CaseError) -> Row:
-        """It does not hold; no verdict if what it measures does not exist yet."""
+        """A row that does not hold; without a verdict if the measured feature does not
+        exist yet.
+        """
         bar, is_open = self.bars[number], isinstance(error, NotSupportedError)
         return Row(
             result=common.Result(
@@ -168,7 +171,7 @@ class Case:
         )
 
 
-# ---- What is printed ---------------------------------------------------------------
+# ---- output ------------------------------------------------------------------------
 
 
 def list_table(cases: Iterable[Case], *, title: str) -> Table:

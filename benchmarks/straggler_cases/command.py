@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A benchmark made of cases: lists them, or runs and judges them."""
+"""A benchmark command made of cases: it lists them, or runs and judges them."""
 
 import contextlib
 import functools
@@ -27,18 +27,18 @@ from benchmarks.straggler_cases.case import (
     result_table,
 )
 
-# For the signature of a typer command.
+# Options for the signature of a typer command.
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[CASE]...", help="Default: all.")
+    list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases; default: all.")
 ]
 Full = Annotated[
-    bool, typer.Option("--full", help="As long as the bars mean it, not minutes.")
+    bool, typer.Option("--full", help="Full length as for the bars, not minutes.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of all that is random.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
 Details = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Append what each rank saw, a JSON line per run."
+        metavar="FILE", help="Append observations of ranks, a JSON line per run."
     ),
 ]
 ShowList = Annotated[
@@ -47,7 +47,7 @@ ShowList = Annotated[
 
 
 def chosen(cases: Sequence[Case], names: list[str]) -> list[Case]:
-    """Those cases, or all, in the order of the list."""
+    """The named cases, or all, in the order of the list."""
     known = [case.name for case in cases]
     for name in names:
         if name not in known:
@@ -73,7 +73,7 @@ def measure(
     on_rows: Callable[[list[Row]], None],
     on_record: Callable[[str, dict], None],
 ) -> list[Row]:
-    """`on_rows` gets all rows so far after each case."""
+    """Measures cases; `on_rows` gets all rows so far after each case."""
     rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

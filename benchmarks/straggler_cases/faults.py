@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Cases in which ranks die or fall silent, and that count what must not happen."""
+"""Cases in which ranks die or fall silent, and counts of forbidden events."""
 
 import random
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ from benchmarks.straggler_cases.runs import Record
 
 GRACE_MS = 300.0
 SILENT_S = 2.5
-HEARTBEAT_MS = 5000  # longer than a silence, and shorter than the case lasts
+HEARTBEAT_MS = 5000  # longer than a silence, and shorter than the case
 
 
 # ---- kill --------------------------------------------------------------------------
 
 
 def kill(case: Case, context: Context) -> list[Row]:
-    """A run per death, each at another moment of its operation."""
+    """One run per death, each at another moment of its operation."""
     seeds = range(context.seed, context.seed + context.pick(3, 50))
     spent, bounds, after, three, errors = [], [], [], [], []
     for number, seed in enumerate(seeds):
-        victim = 1 + seed % (NUM_RANKS - 1)  # rank 0 has the store of the start
+        victim = 1 + seed % (NUM_RANKS - 1)  # rank 0 has the rendezvous store
         try:
             with runs.lab_of() as lab:
                 found = _die(lab, victim, seed, context)
@@ -110,12 +110,12 @@ def _die(lab: Lab, victim: int, seed: int, context: Context) -> list[Record]:
 # ---- silent ------------------------------------------------------------------------
 
 
-SILENT_OP = 10  # in which it begins; Gloo's blocks are shorter
+SILENT_OP = 10  # operation in which it begins; Gloo's blocks are shorter
 SILENT_OP_GLOO = 2
 
 
 def silent_blocks() -> list[Block]:
-    """A rank that is late, one that is stopped and one that is cut off, as long."""
+    """A late rank, a stopped rank and a disconnected rank, for the same time."""
     after = round(SILENT_S / bound_s(4 * KIB * KIB, 3)) + 6
 
     def block(
@@ -210,11 +210,11 @@ def _who_named_it(case: Case, record: Record) -> Row:
     )
 
 
-# ---- Counts ------------------------------------------------------------------------
+# ---- counts ------------------------------------------------------------------------
 
 
 def random_faults(steps: int, *, seed: int, every: int) -> tuple[Action, ...]:
-    """Slow links and stopped ranks, one about every so many steps, that end again."""
+    """Temporary slow links and stopped ranks, about one in every `every` steps."""
     draw, actions = random.Random(seed), []
     for at_op in range(every, steps - every, every):
         target, length = draw.randrange(NUM_RANKS), draw.uniform(0.1, 1.0)
@@ -273,7 +273,7 @@ def consistency(case: Case, context: Context) -> list[Row]:
 
 
 def num_different(sums: Sequence[Sequence[int]], num_checks: int) -> int:
-    """Checks that are missing on a rank, or not the same on all."""
+    """Checks that are missing on a rank, or differ between ranks."""
     return sum(
         any(len(own) <= i for own in sums) or len({own[i] for own in sums}) > 1
         for i in range(num_checks)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Cases in which the computation of ranks is late, and links are well."""
+"""Cases in which the computation of ranks is late, and links are healthy."""
 
 import functools
 import statistics
@@ -23,11 +23,11 @@ from benchmarks.straggler_cases.plan import (
 )
 
 LATE_S = 0.3
-TOGETHER = 0.0  # each step starts when all have ended the one before
-MEDIAN_S = 0.2  # of computation
-SPREADS = (1.0, 1.5, 3.0)  # p99/p50 of computation
-# With it and a ratio of 3 all ranks together take 23 % longer on Gloo, and their median
-# step as long as ever.
+TOGETHER = 0.0  # each step starts when all ranks have ended the step before
+MEDIAN_S = 0.2  # median of the computation
+SPREADS = (1.0, 1.5, 3.0)  # ratios p99/p50 of the computation
+# With this value and a ratio of 3, all ranks together take 23 % longer on Gloo, and
+# their median step does not change.
 STALLS = 0.075
 UNEVEN = tuple(
     Bar(what=f"{what} step at {ratio:g}", of="that at 1", bar=bar)
@@ -37,7 +37,7 @@ UNEVEN = tuple(
 
 
 def late_share(case: Case, context: Context, share: float, reference: str) -> list[Row]:
-    """All start a step together; in a share of them one rank is late."""
+    """All ranks start a step together; in a share of the steps one rank is late."""
     ops, repeats = context.pick(15, 40), context.pick(2, 4)
     pauses = late_in_share(ops, share=share, seconds=LATE_S, seed=context.seed)
     late = {BAD: pauses}
@@ -92,13 +92,14 @@ def late_fifth(case: Case, context: Context) -> list[Row]:
     return late_share(case, context, 0.2, "strict")
 
 
-Times = Callable[..., list[float]]  # ops, median_s, ratio, seed: of computation
+# Function of ops, median_s, ratio and seed: seconds of computation.
+Times = Callable[..., list[float]]
 
 
 def uneven(case: Case, context: Context, times_of: Times) -> list[Row]:
-    """Computation of every rank is as uneven as that, and who is late catches up.
+    """Computation of every rank is uneven by the ratios, and a late rank catches up.
 
-    The bars are of all ratios but the first, where it is even: two for each.
+    The bars are for all ratios except the first, which is even: two for each.
     """
     steps, repeats = context.pick(60, 120), context.pick(1, 2)
     blocks = [
@@ -165,10 +166,10 @@ def tail(case: Case, context: Context) -> list[Row]:
 
 
 def mean_of_nth(block: Block, nth: int) -> float:
-    """Seconds after which all but the last ranks have computed, on average.
+    """Mean seconds after which all but the last ranks have computed.
 
-    `nth` from 0. Without somebody who is a step ahead nobody goes on earlier than the
-    quorum, which is more than half of the ranks.
+    `nth` counts from 0. Unless a rank is a step ahead, no rank goes on before the
+    quorum, which is more than half of the ranks, has contributed.
     """
     pauses = [block.pauses[rank] for rank in block.members()]
     return statistics.fmean(
@@ -193,7 +194,7 @@ def exact_late(case: Case, context: Context) -> list[Row]:
     )
     with runs.lab_of() as lab:
         found = measure(lab, blocks, context)
-    # From the moment at which the healthy ranks call.
+    # From the moment when the healthy ranks call.
     values = {
         arm: records.median(
             [

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a rank of step_rank.py trains: a vector, a model of the demo, or a sized net."""
+"""The task of a rank of step_rank.py: a vector, a model of the demo, or a sized
+model.
+"""
 
 import torch
 import torch.distributed as dist
@@ -12,13 +14,14 @@ from benchmarks.models import Flat, make_digits_net, make_model
 from benchmarks.straggler_cases.plan import BATCH, Block
 from benchmarks.tasks import Task
 
-TEST_ITEMS = 512  # at most: all copies are tested
-SNAPSHOT_STEPS = 1  # a few percent of the steps to an accuracy would be too coarse
-EVALUATED_ITEMS = 1000  # pictures in one evaluation inside the training loop
+TEST_ITEMS = 512  # largest number of test items, because all copies are tested
+# A larger value would be too coarse compared with the steps to an accuracy.
+SNAPSHOT_STEPS = 1
+EVALUATED_ITEMS = 1000  # pictures of one evaluation inside the training loop
 
 
 class FlatTask:
-    """A vector whose gradients are random numbers; nothing is learnt."""
+    """A vector whose gradients are random numbers; it learns nothing."""
 
     learning_rate = 0.05
 
@@ -81,10 +84,10 @@ class LearningTask:
 
 
 class EvaluatedTask(LearningTask):
-    """A net that every rank evaluates inside its training loop, as users do.
+    """A model that every rank evaluates inside its training loop, as users do.
 
-    One evaluation passes over EVALUATED_ITEMS pictures, those of the test first. The
-    accuracy is that of the test pictures.
+    One evaluation covers EVALUATED_ITEMS pictures, test pictures first. The accuracy is
+    that of the test pictures.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class EvaluatedTask(LearningTask):
     def look(self, step: int, seconds: float) -> None:
         """Evaluates if `step` has reached or passed a multiple of the interval.
 
-        The last step is evaluated by `curve`, when the clock has stopped.
+        `curve` evaluates the last step, after the clock has stopped.
         """
         if not self._every or step >= self._num_steps:
             return

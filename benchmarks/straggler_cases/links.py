@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Cases in which a link is slow, becomes slow, or is shared; and in which none is."""
+"""Cases in which a link is slow, becomes slow or is shared; and without a slow link."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from benchmarks.straggler_cases.runs import Record
 SLOW_MBIT = 20.0
 GAP_S = 0.2
 REST = (0, 1, 2)
-LEARNING = 8  # operations of each group before anything is slow
+LEARNING = 8  # operations of each group before the first slow link
 SETTLING = 6  # operations after a change before a state is steady
 RECOVERY_S = 5.0
 KIB = 1 << 10
@@ -39,7 +39,7 @@ def measure(
     compares_bits: bool = True,
     **options: Any,
 ) -> list[Record]:
-    """Runs the blocks and tells how far it is; the results are the same bits."""
+    """Runs the blocks and reports progress; results must be bitwise equal."""
     total = sum(block.ops for block in blocks)
     before = [sum(b.ops for b in blocks[:i]) for i in range(len(blocks) + 1)]
     found = runs.run(
@@ -58,7 +58,7 @@ def measure(
 
 
 def learning(arms: Sequence[str]) -> list[Block]:
-    """Healthy operations of each arm, before the first block that counts."""
+    """Healthy operations of each arm, before the first measured block."""
     return [Block(name="learning", arm=arm, ops=LEARNING, settle_s=0.0) for arm in arms]
 
 
@@ -115,7 +115,7 @@ def slow_uplink(case: Case, context: Context) -> list[Row]:
 
 def slow_link(case: Case, context: Context) -> list[Row]:
     ops, repeats = context.pick(10, 24), context.pick(1, 3)
-    tail = 34  # operations, at least 5 s of them
+    tail = 34  # Operations, at least 5 s of them
     blocks = learning(("skip", "strict3"))
     for pace, gap_s in PACES.items():
         healthy = [
@@ -168,7 +168,7 @@ def slow_link(case: Case, context: Context) -> list[Row]:
 
 
 def _behind(case: Case, pace: str, slow: list[Record]) -> Row:
-    """How far the slow rank is behind some time after its link is well again."""
+    """Distance of the slow rank some time after its link has recovered."""
     behind, at_first = [], []
     for record in slow:
         healed = records.moment_of(record, "link")
@@ -239,8 +239,8 @@ def first_operations(case: Case, context: Context) -> list[Row]:
 
 def cross_traffic(case: Case, context: Context) -> list[Row]:
     ops, repeats = context.pick(30, 60), context.pick(1, 4)
-    # Three sources of streams in the queue in front of one uplink; where they go to has
-    # a link without limits, so only that uplink is shared.
+    # Three sources of streams in the queue of one uplink. Their target has a link
+    # without limits, so only that uplink is shared.
     flows = tuple(
         Action(do="flow", after_s=e.at_s, to=e.to, for_s=e.for_s or 0.0)
         for flow in range(3)

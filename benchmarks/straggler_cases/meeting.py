@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Where the ranks of a run meet without a byte on the links that are measured.
+"""Meeting point for the ranks of a run, without a byte on the measured links.
 
-All hosts of a lab share this machine's files, so a socket in a folder reaches all of
-them. `Host` is a thread of the process that started the ranks; it answers when all
-ranks that are still alive have come, with one moment at which they go on. The clock is
-that of the machine, the same for all.
+All hosts of a lab share this machine's files, so all can reach a socket in a folder.
+`Host` is a thread of the process that started the ranks. It answers when all ranks that
+are still alive have arrived, with one moment at which they go on. All use the machine's
+clock.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SOCKET_FILE = "meeting"  # in the folder of a run
-MARGIN_S = 0.01  # from the answer to the moment at which all go on
+MARGIN_S = 0.01  # from the answer to the moment when all go on
 JOIN_S = 10.0
 
 
@@ -35,11 +35,11 @@ class _Guest:
 
 
 class Host:
-    """Waits for the ranks, and does things to them at given times.
+    """Thread that waits for the ranks, and applies actions to them at given times.
 
-    `on_met(key, values)` is called when all have come and may block; it returns the
-    earliest moment to go on. `on_told` gets what ranks tell without waiting. Both run
-    on the thread of this object, and so does all that is given to `at`.
+    `on_met(key, values)` is called when all ranks have arrived, and may block; it
+    returns the earliest moment to go on. `on_told` gets reports that ranks send without
+    waiting. Both run on the thread of this object, like all functions passed to `at`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Host:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._is_over = False
-        self.error: Exception | None = None  # what ended it before its time
+        self.error: Exception | None = None  # error that ended it early
         self._thread = threading.Thread(target=self._run, name="meeting", daemon=True)
         self._thread.start()
 
@@ -81,9 +81,10 @@ class Host:
         os.close(self._woken)
 
     def at(self, moment: float, act: Callable[[], None]) -> None:
-        """From the callbacks: does it then, unless `forget` comes first.
+        """For callbacks: calls `act` at that moment, unless `forget` is called before.
 
-        At once if that moment has come: what else was read in the same turn may forget.
+        A past moment means at once. Otherwise a `forget` that was read in the same
+        iteration could cancel it.
         """
         if moment <= time.monotonic():
             act()
@@ -94,7 +95,7 @@ class Host:
         self._due.clear()
 
     def pid_of(self, rank: int) -> int | None:
-        """None: it has gone."""
+        """Process id of a rank; None if it has gone."""
         guest = self._guests.get(rank)
         return guest.pid if guest else None
 
@@ -161,12 +162,12 @@ class Host:
         start = max(earliest, time.monotonic() + MARGIN_S)
         answer = json.dumps({"start": start, "values": values}).encode() + b"\n"
         for guest in self._guests.values():
-            with contextlib.suppress(OSError):  # it dies: its end is read next
+            with contextlib.suppress(OSError):  # it dies; its end is read next
                 guest.connection.sendall(answer)
 
 
 class Meeting:
-    """A rank's side. For one thread."""
+    """A rank's side of the meeting. For one thread."""
 
     def __init__(self, folder: str, rank: int, *, within_s: float):
         self._connection = socket.socket(socket.AF_UNIX)
@@ -179,9 +180,9 @@ class Meeting:
         self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def meet(self, *key: Any, value: Any = None) -> dict[int, Any]:
-        """Waits for all ranks that live, then until the moment given to all of them.
+        """Waits for all live ranks, then until the moment that all of them received.
 
-        Returns the values that they brought.
+        Returns the values that they passed, by rank.
         """
         self.tell(meet=key, value=value)
         line = self._lines.readline()

@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """One rank that calls allreduce, block by block (plan.py); started by runs.py.
 
-It tells, per block, when each of its calls began and ended, and what became of it.
+It reports, per block, begin, end and outcome of each of its calls.
 """
 
 import json
@@ -27,12 +27,12 @@ from benchmarks.launch import emit, leave
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.plan import ARMS, PLAN_FILE, Block, from_json
 
-WITHIN_S = 300.0  # of a call or a meeting: then something hangs
-TELL_S = 1.0  # how often it says how far it is
+WITHIN_S = 300.0  # Time-out of a call or a meeting; after that something hangs
+TELL_S = 1.0  # interval of progress reports
 
 
 def policy_of(block: Block) -> Policy | None:
-    """The policy of the block's arm. None: Gloo, or aikido as torch calls it."""
+    """The policy of the block's arm. None: Gloo, or aikido's calls through torch."""
     arm = block.arm
     if arm.startswith("gloo") or arm == "plain":
         return None
@@ -41,7 +41,7 @@ def policy_of(block: Block) -> Policy | None:
         return SkipStraggler(
             floor_ms=block.deadline_ms,
             ceiling_ms=block.deadline_ms,
-            warmup_operations=1,  # the least that there is
+            warmup_operations=1,  # the smallest valid value
         )
     if arm.startswith("skip"):
         return SkipStraggler()
@@ -73,7 +73,9 @@ class Groups:
 
 
 class Notes:
-    """A file of this rank, a line per block: too long to be told on standard output."""
+    """File of this rank with a line per block, which is too long for standard
+    output.
+    """
 
     def __init__(self, folder: str):
         self._path = Path(folder, f"{dist.get_rank()}.jsonl")
@@ -86,14 +88,15 @@ class Notes:
 
 
 class Seen:
-    """What a rank saw of a block."""
+    """Observations of a rank in a block."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._begins: list[float] = []
         self._ends: list[float] = []
         self._size = dist.get_world_size(group)
         self._skipped: dict[int, list[int]] = {}
-        # Owners that closed their shard without somebody; the others' are complete.
+        # Owners whose shard ended without a rank; the other owners' shards are
+        # complete.
         self._closed_by: dict[int, list[int]] = {}
         self._reasons: dict[str, int] = {}
         self._deadlines: list[float] = []
@@ -143,7 +146,7 @@ class Seen:
 def call_of(
     block: Block, group: dist.ProcessGroup | None
 ) -> Callable[[torch.Tensor], Any]:
-    """The allreduce of a block; returns its work."""
+    """The allreduce of a block; it returns its work."""
     policy = policy_of(block)
     if policy is None:
         return lambda tensor: dist.all_reduce(tensor, group=group)
@@ -158,11 +161,13 @@ class Rank:
         self._source = torch.empty(0)
 
     def run(self, index: int, block: Block, notices: set[int]) -> bool:
-        """False: an error ended it, and groups are of no more use."""
+        """Runs a block. Returns False if an error ended it, so that groups are
+        unusable.
+        """
         group = self._groups.of(block.arm, fresh=block.fresh)
         if self._source.numel() != block.num_bytes // 4:
             seeded = torch.Generator().manual_seed(self._rank)
-            # Whole numbers, whose sums are exact whoever is in them.
+            # Integers: their sums are exact for any set of contributors.
             self._source = torch.randint(
                 -8, 9, (block.num_bytes // 4,), generator=seeded
             ).float()
@@ -229,7 +234,7 @@ def main() -> None:
     try:
         for index, (block, notices) in enumerate(blocks):
             if not rank.run(index, block, notices):
-                os._exit(0)  # what is left of its groups can only wait
+                os._exit(0)  # the remaining calls of its groups could only wait
         dist.destroy_process_group()
     except RuntimeError as error:
         emit(rank=dist.get_rank(), failed=text_of(error))

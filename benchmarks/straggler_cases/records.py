@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""From what the ranks of a block saw to times and counts. Pure."""
+"""Times and counts from the observations of the ranks of a block. Pure."""
 
 import collections
 import itertools
@@ -21,8 +21,11 @@ def op_times(
 ) -> list[float]:
     """ms of each operation: from the last healthy rank's start to the last one's end.
 
-    From operation `begin` (without: the first that is measured) to before `end`; of
-    `ranks` instead of the healthy ones.
+    Args:
+        record: the block.
+        begin: first operation; None: the first measured one.
+        end: operation after the last; None: all.
+        ranks: ranks that count instead of the healthy ones.
     """
     block = record.block
     counted = [record.by_rank[rank] for rank in ranks or block.counted()]
@@ -48,9 +51,9 @@ def samples(records: Iterable[Record], name: str) -> Samples:
 
 
 def step_ends(record: Record) -> list[float]:
-    """When each step was done: when most ranks had it.
+    """Time when each step was done, that is done by most ranks.
 
-    For blocks in which any rank may be late: none of them is the one to look at.
+    For blocks in which any rank may be late, so that no single rank is representative.
     """
     ranks = [record.by_rank[rank] for rank in record.block.members()]
     needed = len(ranks) // 2
@@ -69,9 +72,9 @@ def step_times(record: Record) -> list[float]:
 def worst_steps(
     record: Record, moments: Iterable[float], within_s: float
 ) -> list[float]:
-    """ms of the longest step that was under way within so long behind each moment.
+    """For each moment, ms of the longest step that ran within `within_s` after it.
 
-    Moments behind the last step have none.
+    Moments after the last step have none.
     """
     pairs = list(itertools.pairwise(step_ends(record)))
     found = []
@@ -87,7 +90,7 @@ def worst_steps(
 
 
 def num_skipped(record: Record, *, begin: int = 0) -> int:
-    """Operations from `begin` on in which somebody was skipped, as the ranks saw it."""
+    """Operations from `begin` on in which a rank was skipped, as seen by any rank."""
     skipped = {
         int(op)
         for rank in record.by_rank.values()
@@ -98,7 +101,7 @@ def num_skipped(record: Record, *, begin: int = 0) -> int:
 
 
 def skips_by_rank(records: Iterable[Record]) -> dict[int, int]:
-    """How often each was skipped after the warm-up, as the first rank saw it."""
+    """Number of skips of each rank after the warm-up, as seen by the first rank."""
     count: collections.Counter[int] = collections.Counter()
     for record in records:
         first = record.by_rank[record.block.counted()[0]]
@@ -109,7 +112,9 @@ def skips_by_rank(records: Iterable[Record]) -> dict[int, int]:
 
 
 def reasons(records: Iterable[Record]) -> dict[str, int]:
-    """Why operations ended, over all blocks, as the first healthy rank saw it."""
+    """Reasons why operations ended, over all blocks, as seen by the first healthy
+    rank.
+    """
     count: collections.Counter[str] = collections.Counter()
     for record in records:
         count.update(record.by_rank[record.block.counted()[0]]["reasons"])
@@ -117,7 +122,7 @@ def reasons(records: Iterable[Record]) -> dict[str, int]:
 
 
 def evidence(records: Sequence[Record]) -> str:
-    """Who was skipped how often, and why operations ended: a note for the row."""
+    """Text for a row: number of skips by rank, and reasons of ends."""
     skips = " ".join(f"{rank}:{n}" for rank, n in skips_by_rank(records).items())
     why = (f"{name or 'strict'} {n}" for name, n in reasons(records).items())
     return f"skips {skips or 'none'}; {', '.join(why)}"
@@ -141,17 +146,17 @@ def check_bits(records: Iterable[Record]) -> None:
 
 
 def excess(times: Sequence[float], healthy: float) -> float:
-    """What they took beyond healthy ones, summed; shorter ones pay nothing."""
+    """Sum of the times above the healthy time; shorter times do not compensate."""
     return sum(max(0.0, time - healthy) for time in times)
 
 
 def position(record: Record, rank: int, moment: float) -> int:
-    """How many calls of that rank had ended by then."""
+    """Number of calls of that rank that had ended by then."""
     return sum(end <= moment for end in record.by_rank[rank]["ends"])
 
 
 def moment_of(record: Record, do: str, *, last: bool = False) -> float:
-    """When the first (last) action of that kind was done."""
+    """Time of the first (or last) action of that kind."""
     done = [moment for moment, action in record.done if action.do == do]
     if not done:
         raise CaseError(f"'{do}' was not done in '{record.block.name}'")

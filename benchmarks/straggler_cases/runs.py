@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Starts the ranks of a case, changes links while they run, and collects what they saw.
+"""Runner of the ranks of a case; changes links during the run, and collects
+observations.
 
 For the main thread.
 """
@@ -32,12 +33,13 @@ _SIGNALS = {"stop": signal.SIGSTOP, "continue": signal.SIGCONT, "kill": signal.S
 
 @dataclass
 class Record:
-    """One block as all of its ranks saw it. Times are those of the machine's clock."""
+    """One block as observed by all ranks. Times are by the machine's clock."""
 
     block: Block
     started: float = 0.0
     by_rank: dict[int, dict[str, Any]] = field(default_factory=dict)
-    done: list[tuple[float, Action]] = field(default_factory=list)  # its actions
+    # The executed actions.
+    done: list[tuple[float, Action]] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -49,12 +51,12 @@ class Record:
 
 
 class Stage:
-    """The links of a run and what happens on them, told by the ranks' meetings."""
+    """The links of a run and the actions on them, driven by the ranks' meetings."""
 
     def __init__(self, lab: Lab | None, records: list[Record]):
         self._lab = lab
         self._records = records
-        self._now_at: int | None = None  # the block that runs
+        self._now_at: int | None = None  # the running block
         self._last_step = 0.0
         self._stopped: set[int] = set()
         self._links: list[tuple[float, float]] = []
@@ -153,13 +155,13 @@ class Stage:
 def lab_of(
     *, spare: int = 0, mbit: float = plan.MBIT, tcp: str = "cubic"
 ) -> Iterator[Lab]:
-    """The hosts of the ranks, and some more for cross traffic, without limits.
+    """The hosts of the ranks, and `spare` more for cross traffic, without limits.
 
     `tcp` is the congestion control of all of them.
     """
     links = [Link(up_mbit=mbit, down_mbit=mbit)] * plan.NUM_RANKS
     with Lab([*links, *[Link()] * spare], tcp=tcp) as lab:
-        if spare:  # their processes must be the main thread's
+        if spare:  # their processes must be children of the main thread
             lab.round_trip_ms(plan.BAD, plan.NUM_RANKS, count=1)
         yield lab
 
@@ -174,9 +176,9 @@ def run(
     env: Mapping[str, str] | None = None,
     on_progress: Callable[[int, int], None] = lambda block, ops: None,
 ) -> list[Record]:
-    """All blocks by one set of ranks; without a lab on the loopback of this machine.
+    """Runs all blocks with one set of ranks; without a lab on this machine's loopback.
 
-    Raises CaseError with one sentence when a rank failed that may not.
+    Raises CaseError with one sentence if a rank failed that must not.
     """
     records = [Record(block) for block in blocks]
     stage = Stage(lab, records)
@@ -260,6 +262,6 @@ def _start(
 
 
 def first_line(text: str) -> str:
-    """Of an error's text, with the last line of what a rank said, if there is one."""
+    """First line of an error's text, with the last line of a rank's output, if any."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if len(lines) < 2 else f"{lines[0]} {lines[-1]}"

@@ -2,8 +2,8 @@
 # Copyright (c) the aikido authors
 """One rank that trains with DistributedDataParallel, block by block; see runs.py.
 
-A late rank catches up by `aikido_torch.ddp`'s handle. Without data it trains one vector
-on random numbers; with it, a model of models.py.
+A late rank catches up by the handle of `aikido_torch.ddp`. Without data it trains one
+vector on random numbers; with data it trains a model of models.py.
 """
 
 import gc
@@ -73,7 +73,7 @@ class Trainer:
         self.begins: list[float] = []
         self.ends: list[float] = []
         self.sums: list[int] = []
-        # Each step before which this rank slept, and when it woke up.
+        # Steps before which this rank slept, and the times when it woke up.
         self.paused: list[tuple[int, float]] = []
 
     def run(self) -> None:
@@ -102,7 +102,7 @@ class Trainer:
             emit(done=step)
 
     def _record(self) -> None:
-        """After each step, also after those that catch_up applies."""
+        """Called after each step, also after steps that catch_up applies."""
         self.ends.append(time.monotonic())
         every = self._block.check_every
         if every and len(self.ends) % every == 0:
@@ -113,7 +113,7 @@ class Trainer:
 
 
 def mean_contributors(outcome: aikido_torch.Outcome) -> float:
-    """How many ranks an element of the sum has in it, on average."""
+    """Mean number of ranks that an element of the sum contains."""
     elements = sum(shard.num_elements for shard in outcome.shards)
     if elements == 0:
         return float(len(outcome.contributors))
@@ -124,7 +124,7 @@ def mean_contributors(outcome: aikido_torch.Outcome) -> float:
 def contributed(outcomes: Sequence[aikido_torch.Outcome], size: int) -> list[float]:
     """For each rank, the share of all elements whose sums include its contribution.
 
-    A call that was not cut into shards counts as one element.
+    A call without shards counts as one element.
     """
     parts = [
         part
@@ -142,7 +142,9 @@ def contributed(outcomes: Sequence[aikido_torch.Outcome], size: int) -> list[flo
 
 
 def contributed_by_step(handle: Handle, size: int) -> list[list[float] | None]:
-    """`contributed` of each step; None for a step that came with a copied state."""
+    """`contributed` of each step; None for a step that is contained in a copied
+    state.
+    """
     outcomes = iter(list(handle.outcomes))
     found: list[list[float] | None] = []
     for step in handle.by_step:
@@ -164,8 +166,9 @@ def run_block(
     task = make_task(block, learns)
     group = groups.of(block.arm, fresh=block.fresh)
     trainer = Trainer(block, notices, task, group, meeting)
-    # Else a full collection stops a rank for a quarter of a second now and then. What
-    # was frozen for the block before is garbage by now, with all its snapshots.
+    # Otherwise a full collection would stop a rank for a quarter of a second now and
+    # then. Objects that were frozen for the block before are garbage now, with all its
+    # snapshots.
     gc.unfreeze()
     gc.collect()
     gc.freeze()

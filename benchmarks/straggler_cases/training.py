@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Training of small models while one uplink is bad for 2 s in every 10 s."""
+"""Training of small models while one uplink is slow for 2 s in every 10 s."""
 
 import functools
 import statistics
@@ -16,12 +16,12 @@ from benchmarks.tasks import RECIPES, Task
 
 BAD_MBIT = 10.0
 PERIOD_S, BAD_S = 10.0, 2.0
-FIRST_S = 2.0  # so that a short run has a bad time in it
-# Where onsets are all that is of interest: many of them, each in a step of its own.
+FIRST_S = 2.0  # so that a short run contains a slow time
+# If only onsets matter: many of them, each in a step of its own.
 ONSET_PERIOD_S, ONSET_BAD_S = 4.0, 1.0
 ONSET_WITHIN_S = 0.5
-# Accuracies that are timed. They are those of a model that has learnt most of what it
-# will, so that what was skipped has had time to tell.
+# Accuracies that are timed. At these, a model has learnt most of what it can learn, so
+# that effects of skipping are visible.
 TARGETS = {Task.DIGITS: 0.97, Task.TEXT: 0.4}
 # So small that it takes more than one period to get there.
 GRADIENT_BYTES = 340 * KIB
@@ -43,7 +43,7 @@ def bad_times(
 
 
 def to_target(record: Record, target: float) -> tuple[float, float]:
-    """Seconds and samples until the accuracy was there.
+    """Seconds and samples until the accuracy was reached.
 
     A sample counts when its gradient is in the parameters.
     """
@@ -60,7 +60,9 @@ def to_target(record: Record, target: float) -> tuple[float, float]:
 
 
 def rate(record: Record) -> float:
-    """Steps per second without the first ones, in which DDP settles."""
+    """Steps per second without the first ones, in which DDP builds its final
+    buckets.
+    """
     times = records.step_times(record)
     return 1e3 * len(times) / sum(times)
 
@@ -126,10 +128,10 @@ def training(task: Task, case: Case, context: Context) -> list[Row]:
 
 
 def onsets(case: Case, context: Context) -> list[Row]:
-    """No accuracy and no Gloo: a link that turns bad again and again.
+    """A link that becomes slow repeatedly, without accuracy and without Gloo.
 
-    `training` has four onsets in each short run, too few to see what a change does to
-    the step in which a link turns bad.
+    `training` has four onsets in each short run, too few to measure the effect of a
+    change on the steps in which a link becomes slow.
     """
     block = Block(
         name="skip onsets",
@@ -158,9 +160,9 @@ def onsets(case: Case, context: Context) -> list[Row]:
 
 
 def _target_rows(case: Case, found: list[Record], target: float) -> list[Row]:
-    """Compares trainings with the same seed: their geometric means.
+    """Compares trainings with the same seed, by their geometric means.
 
-    Seeds differ by more than the bar, and the ratio of these means is the mean of the
+    Seeds differ by more than the bar. The ratio of these means is the mean of the
     ratios within seeds.
     """
     try:

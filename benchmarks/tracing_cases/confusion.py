@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether the culprit is found: ranks in a lab, and something wrong with one."""
+"""Accuracy of the named culprit, for ranks in a lab with one faulty rank."""
 
 import json
 import tempfile
@@ -20,15 +20,15 @@ from benchmarks.tracing_cases.simulate import CAUSES, Model
 RANK = Path(__file__).with_name("rank.py")
 SIZE = 4
 RANK_BAR, CAUSE_BAR = 0.99, 0.95
-ALARM_STEPS = 10_000  # healthy ones, with one false alarm at most
+ALARM_STEPS = 10_000  # healthy steps, with at most one false alarm
 
 
 def run_in_lab(
     planned: list[plan.Phase], for_s: float, keep: Path | None = None
 ) -> list[plan.Window]:
-    """Windows of a run of so many seconds, in which this goes wrong.
+    """Windows of a run of `for_s` seconds with these faults.
 
-    The traces of the ranks stay in the folder `keep`, if there is one.
+    The traces of the ranks stay in the folder `keep`, if it is given.
     """
     links = [Link(up_mbit=plan.WELL_MBIT, down_mbit=plan.WELL_MBIT)] * SIZE
     with tempfile.TemporaryDirectory() as scratch, Lab(links) as lab:
@@ -48,19 +48,21 @@ def run_in_lab(
 
 
 def inject(planned: list[plan.Phase], keep: Path | None = None) -> list[plan.Window]:
-    """Windows of one run in which all of this goes wrong."""
+    """Windows of one run with all these faults."""
     last = planned[-1]
     return run_in_lab(planned, last.at_s + last.for_s + plan.REST_S, keep)
 
 
 def judge_healthy(windows: list[plan.Window], where: str) -> Result:
-    """False alarms where nothing was wrong."""
+    """False alarms in windows without a fault."""
     alarms = sum(w.verdict.has_culprit for w in windows)
     return judge_alarms(alarms, len(windows) * plan.STEPS, where)
 
 
 def judge_alarms(alarms: int, steps: int, where: str) -> Result:
-    """Fewer steps than one alarm is allowed in are reported, and prove nothing."""
+    """A result for false alarms; without a bar if the steps are too few for a
+    judgement.
+    """
     return Result.judge(
         f"{where}: false alarms in {steps} well steps, against 1 in {ALARM_STEPS}",
         unit="",
@@ -71,7 +73,9 @@ def judge_alarms(alarms: int, steps: int, where: str) -> Result:
 
 
 def judge(windows: list[plan.Window], where: str) -> list[Result]:
-    """Shares of the windows with something wrong, and false alarms of the others."""
+    """Shares of correct verdicts in windows with a fault, and false alarms in the
+    others.
+    """
     bad = [w for w in windows if w.cause != "none"]
     well = [w for w in windows if w.cause == "none"]
     rank = sum(w.verdict.rank == w.rank for w in bad) / len(bad)
@@ -103,7 +107,7 @@ def judge(windows: list[plan.Window], where: str) -> list[Result]:
 
 
 def show(windows: list[plan.Window], planned: list[plan.Phase]) -> None:
-    """The confusion matrix, and what was said where it was wrong, and when."""
+    """Prints the confusion matrix, and the wrong verdicts with their times."""
     console = Console(width=120)
     counts = Counter((w.cause, w.verdict.cause) for w in windows)
     table = Table(title="injected in rows, verdicts in columns")

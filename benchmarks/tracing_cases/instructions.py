@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How many instructions tracing takes: of an allreduce, and beside a training step.
+"""Instructions that tracing takes, in an allreduce and relative to a training step.
 
-Times of steps differ by more than tracing may cost, instructions do not. They are
+Times of steps vary by more than the cost of tracing, but instructions do not. They are
 counted without torch (benchmarks/instructions.py), in allreduces of 4 KiB and of the
-size that the demo's model has. That model is trained as well, for the processor time of
-a rank's step, which is shorter than the step. Beside it each instruction is taken for
-SECONDS, in which this code executes several.
+size of the demo's model. That model is trained as well, for the processor time of a
+rank's step, which is shorter than the step. For the comparison with it, each
+instruction counts as SECONDS, in which this code executes several.
 """
 
 import re
@@ -29,33 +29,33 @@ from benchmarks.tracing_cases.overhead import ARMED_BAR, DISARMED_BAR
 MODES = ("without", "disarmed", "armed")
 SMALL = 1024  # elements of 4 bytes
 RANKS = instructions.ALLREDUCE.ranks
-# For reading a clock, which takes no instructions there: more than it does elsewhere.
+# Instructions assumed for reading a clock, which takes none there: more than elsewhere.
 READING = 100
-SECONDS = 1e-9  # of an instruction
-WARM_UP, TRACED = 20, 10  # steps
+SECONDS = 1e-9  # seconds per instruction
+WARM_UP, TRACED = 20, 10  # numbers of steps
 
 
 @dataclass(frozen=True)
 class Allreduce:
-    """What a rank does for one, by mode.
+    """Instructions of a rank for one allreduce, by mode.
 
     Attributes:
         counted: instructions without those for reading clocks.
-        readings: of the clock, armed.
+        readings: number of clock readings while armed.
     """
 
     counted: Mapping[str, float]
     readings: float
 
     def extra(self, mode: str) -> float:
-        """Instructions that it takes more than without a recorder."""
+        """Instructions beyond those without a recorder."""
         clocks = self.readings * READING if mode == "armed" else 0.0
         return self.counted[mode] - self.counted["without"] + clocks
 
 
 @dataclass(frozen=True)
 class Step:
-    """A training step of a rank: processor time, calls, and elements of one of them."""
+    """A training step of a rank: processor time, calls, and elements of one call."""
 
     cpu_s: float
     calls: float
@@ -63,7 +63,7 @@ class Step:
 
 
 def one_rank(rank: int, size: int, steps: int) -> Step:
-    """Trains the demo's model on noise; some more steps, traced, tell what it calls."""
+    """Trains the demo's model on noise; further traced steps show its calls."""
     torch.manual_seed(0)
     model = DistributedDataParallel(make_digits_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -88,7 +88,7 @@ def one_rank(rank: int, size: int, steps: int) -> Step:
 
 
 def readings_of(program: Path, elements: int) -> float:
-    """How often a rank that is armed reads the clock in an allreduce."""
+    """Number of clock readings of an armed rank in an allreduce."""
     num = instructions.NUM
     command = [str(program), str(num), "spans", str(elements)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -99,7 +99,7 @@ def readings_of(program: Path, elements: int) -> float:
 
 
 def allreduce_of(program: Path, elements: int) -> tuple[str, Allreduce]:
-    """What built the program, and what an allreduce of so many elements takes."""
+    """Compiler of the program, and costs of an allreduce of `elements` elements."""
     counted = {}
     for mode in MODES:
         build, counted[mode], _ = instructions.count(program, mode, str(elements))
@@ -107,13 +107,13 @@ def allreduce_of(program: Path, elements: int) -> tuple[str, Allreduce]:
 
 
 def judge(build: str, small: Allreduce, of_step: Allreduce, step: Step) -> list[Result]:
-    """Of the small allreduce and of the step, disarmed and armed.
+    """Results for the small allreduce and for the step, disarmed and armed.
 
     Args:
-        build: what built the program.
+        build: compiler of the program.
         small: an allreduce of 4 KiB.
-        of_step: one of those of the step.
-        step: of the training.
+        of_step: an allreduce of the step's size.
+        step: the training step.
     """
     kib = step.elements * 4 / 1024
     bars = {"disarmed": DISARMED_BAR, "armed": ARMED_BAR}
@@ -123,7 +123,7 @@ def judge(build: str, small: Allreduce, of_step: Allreduce, step: Step) -> list[
             unit="instructions",
             value=small.counted["without"] + small.extra(mode),
             reference=small.counted["without"],
-            # A bar for steps. Armed, nothing is said of a call alone.
+            # The bar for steps. Armed, a single call is not judged.
             bar=DISARMED_BAR if mode == "disarmed" else None,
         )
         for mode in bars
@@ -142,10 +142,10 @@ def judge(build: str, small: Allreduce, of_step: Allreduce, step: Step) -> list[
 
 
 def measure(steps: int) -> list[Result]:
-    """Trains for so many steps, and counts.
+    """Trains for `steps` steps, and counts.
 
     Raises:
-        instructions.NotCountedError, programs.BuildError: it cannot be counted here.
+        instructions.NotCountedError, programs.BuildError: counting is impossible here.
     """
     program = programs.build(instructions.ALLREDUCE.program)
     build, small = allreduce_of(program, SMALL)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether tracing needs more and more memory while it is armed and disarmed."""
+"""Growth of memory while tracing is armed and disarmed repeatedly."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +14,11 @@ from aikido_torch.testing import run_ranks
 from benchmarks.common import Result
 
 SIZE = 2
-# Resident memory may grow by so much over the steps, of which no span is taken: with
-# torch in it, by 17 bytes for each of 100,000.
+# Allowed growth of resident memory over the steps, in which no span is taken: with
+# torch in memory, 17 bytes for each of 100,000 steps.
 BAR = 1.005
-REARM_EVERY = 50  # steps
-FILLING = 12_000  # calls that fill the rings of the threads that record
+REARM_EVERY = 50  # number of steps
+FILLING = 12_000  # calls that fill the rings of the recording threads
 
 
 def resident_bytes() -> int:
@@ -27,10 +27,10 @@ def resident_bytes() -> int:
 
 
 def one_rank(rank: int, size: int, steps: int) -> tuple[int, int]:
-    """Resident bytes once the rings were full, and after so many steps more.
+    """Resident bytes after the rings were full, and after `steps` more steps.
 
-    It is armed and disarmed all the time; what it records is taken only in the
-    beginning, when the rings have been filled once.
+    Tracing is armed and disarmed all the time. Recorded spans are taken only in the
+    beginning, after the rings have been filled once.
     """
     tensor = torch.ones(1 << 10)
     recorder = recorder_of_process()
@@ -55,7 +55,9 @@ def one_rank(rank: int, size: int, steps: int) -> tuple[int, int]:
 
 
 def judge(sizes: Sequence[tuple[int, int]], steps: int) -> Result:
-    """Of what `one_rank` returns on each rank: the largest before and after."""
+    """Result from the values of `one_rank` on each rank: the largest before and
+    after.
+    """
     return Result.judge(
         f"resident memory after {steps:,} steps, armed for half of each "
         f"{REARM_EVERY}, against {FILLING:,}",
@@ -67,5 +69,5 @@ def judge(sizes: Sequence[tuple[int, int]], steps: int) -> Result:
 
 
 def measure(steps: int) -> Result:
-    """So many steps of an allreduce each, on two ranks."""
+    """Measures `steps` steps of an allreduce each, on two ranks."""
     return judge(run_ranks(SIZE, one_rank, steps, deadline=580), steps)

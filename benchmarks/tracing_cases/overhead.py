@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What tracing costs a step: without it, watched, and while all is recorded.
+"""Cost of tracing per step: without it, watched, and while everything is recorded.
 
-Wall time is measured where each rank has a processor. Ranks that wait for one take 30 %
-more or less from step to step, and no run of minutes tells half a percent from that;
-the time that they use of processors does. Both are medians of ratios of neighbours:
-single steps, since this machine or any is faster in one minute than in the next. An arm
-that is the same as the first says what is chance.
+Wall time is measured if each rank has a processor. Ranks that wait for a processor take
+30 % more or less from step to step, which hides half a percent in any run of minutes.
+Their processor time does not. Both are medians of ratios of neighbouring single steps,
+because a machine is faster in one minute than in the next. An arm that equals the first
+one shows the effect of chance.
 
-Threads of tracing wake up a few times a second, which such steps do not see: what they
-use is measured in ranks that do nothing else, and added.
+Threads of tracing wake up a few times a second, which single steps do not show. Their
+processor time is measured in idle ranks, and added.
 """
 
 import gc
@@ -43,11 +43,11 @@ Times = dict[str, list[float]]  # seconds of a step, by arm
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rank has measured."""
+    """Measurements of a rank."""
 
     wall: Times
     processor: Times
-    # Seconds of processor time a second, by arm, while it only waits.
+    # By arm: seconds of processor time per second, while it only waits.
     waiting: dict[str, float]
 
 
@@ -62,7 +62,7 @@ def measure_processor(turns: int) -> list[Result]:
     """Processor time, on four ranks."""
     ranks = run_ranks(SIZE, one_rank, turns, deadline=_DEADLINE_S)
     times = [rank.processor for rank in ranks]
-    # While a step takes its wall time, threads take their share of that.
+    # During the wall time of a step, threads take their share of it.
     used = statistics.median(t for each in times for t in each["without"])
     taken = statistics.median(t for rank in ranks for t in rank.wall["without"])
     shares = {arm: share * taken / used for arm, share in shares_of(ranks).items()}
@@ -73,9 +73,9 @@ def judge(text: str, ranks: Sequence[Times], shares: dict[str, float]) -> list[R
     """A result for each arm.
 
     Args:
-        text: what the times are.
-        ranks: of each rank.
-        shares: of a step that threads of tracing add, by arm.
+        text: name of the times.
+        ranks: times of each rank.
+        shares: share of a step that threads of tracing add, by arm.
     """
     usual = statistics.median(t for rank in ranks for t in rank["without"])
     turns = len(ranks[0]["without"])
@@ -97,7 +97,9 @@ def judge(text: str, ranks: Sequence[Times], shares: dict[str, float]) -> list[R
 
 
 def shares_of(ranks: Sequence[Seen]) -> dict[str, float]:
-    """What threads of tracing take of a processor, by arm: the mean of the ranks."""
+    """Share of a processor that threads of tracing take, by arm: the mean of the
+    ranks.
+    """
     return {
         arm: statistics.mean(
             max(0.0, rank.waiting[arm] - rank.waiting["without"]) for rank in ranks
@@ -107,9 +109,10 @@ def shares_of(ranks: Sequence[Seen]) -> dict[str, float]:
 
 
 def ratio_of(ranks: Sequence[Times], arm: str) -> tuple[float, float]:
-    """Median over turns of an arm's time by the one without, and its standard error.
+    """Median over turns of an arm's time divided by that without, and its standard
+    error.
 
-    Of a turn counts the sum over ranks, since what delays one delays all.
+    A turn counts by the sum over ranks, because a delay of one rank delays all.
     """
     turns = len(ranks[0]["without"])
     ratios = [
@@ -123,7 +126,7 @@ def ratio_of(ranks: Sequence[Times], arm: str) -> tuple[float, float]:
 
 
 class Training:
-    """A model that learns in steps, traced as an arm says."""
+    """A model that trains in steps, traced as an arm requires."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -139,7 +142,7 @@ class Training:
 
     @contextmanager
     def traced(self, arm: str, *, listens: bool) -> Iterator[None]:
-        """As the arm says in here. `listens`: to requests, if it is watched."""
+        """Context of an arm. `listens`: whether a watch listens to requests."""
         watch = None
         if not arm.startswith("without"):
             watch = trace.watch(self.model, self.optimizer, control=listens)
@@ -153,14 +156,14 @@ class Training:
 
 
 def turns_of(count: int) -> Iterator[list[str]]:
-    """The arms in an order that is another one each time, and the same on all ranks."""
+    """The arms in a new order each time, equal on all ranks."""
     order = random.Random(0)
     for _ in range(count):
         yield order.sample(ARMS, len(ARMS))
 
 
 def one_rank(rank: int, size: int, turns: int) -> Seen:
-    """Steps of each arm in turn, and then a while of each without steps."""
+    """Steps of each arm in turn, and then a time of each arm without steps."""
     training = Training()
     wall: Times = {arm: [] for arm in ARMS}
     processor: Times = {arm: [] for arm in ARMS}
@@ -168,7 +171,8 @@ def one_rank(rank: int, size: int, turns: int) -> Seen:
     for arms in turns_of(turns):
         for arm in arms:
             with training.traced(arm, listens=False):
-                training.step()  # what changed since the last arm is warm after it
+                # Warms up everything that has changed since the last arm.
+                training.step()
                 dist.barrier()
                 used, begin = time.process_time(), time.perf_counter()
                 training.step()

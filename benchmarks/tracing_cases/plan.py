@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What goes wrong when, in a run of ranks on hosts with links of their own. Pure."""
+"""Times and kinds of faults in a run of ranks on hosts with links of their own.
+Pure.
+"""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -9,22 +11,22 @@ from dataclasses import dataclass
 from aikido_torch.trace import StepFacts, Verdict, attribute_windows
 from benchmarks.tracing_cases.simulate import CAUSES
 
-# Of a phase: how long something is wrong, and how long nothing is after that.
-# A window that begins in it has to end in it, wherever windows begin.
-# Steps take longer where links are slow or processes stopped.
+# Duration of a fault, and of the healthy time after it. A window that begins in a phase
+# must end in it, wherever windows begin. Steps take longer if links are slow or
+# processes stopped.
 LONG_S, SHORT_S, REST_S = 5.0, 2.0, 1.4
-# Steps that begin so shortly before or after a phase may be touched by it.
+# Steps that begin so shortly before or after a phase may be affected by it.
 MARGIN_S = 0.3
-# Links are well with so many Mbit/s each way, and slow with so many.
+# Mbit/s each way of healthy links, and of slow links.
 WELL_MBIT, SLOW_MBIT = 200, 40
-LATE_S = 0.06  # what a slow rank takes longer in a step
+LATE_S = 0.06  # additional seconds of a slow rank per step
 STOP_S, STOP_EVERY_S = 0.3, 0.5
-STEPS = 5  # of a window
+STEPS = 5  # steps of a window
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Something is wrong with a rank from `at_s` on for `for_s` seconds."""
+    """A fault of a rank from `at_s` on for `for_s` seconds."""
 
     cause: str
     rank: int
@@ -33,7 +35,9 @@ class Phase:
 
 
 def phases(size: int, repeats: int, seed: int) -> list[Phase]:
-    """Each cause on each rank, so many times, in random order; rests between."""
+    """Each cause on each rank, `repeats` times, in random order, with rests in
+    between.
+    """
     wanted = [
         (cause, rank)
         for cause in CAUSES
@@ -51,7 +55,7 @@ def phases(size: int, repeats: int, seed: int) -> list[Phase]:
 
 
 def script_of(planned: Iterable[Phase]) -> str:
-    """The part of it that the lab does: links, and stopped processes."""
+    """The part of the faults that the lab applies: links, and stopped processes."""
     lines = []
     for phase in planned:
         at_ms, for_ms = round(phase.at_s * 1e3), round(phase.for_s * 1e3)
@@ -70,7 +74,7 @@ def script_of(planned: Iterable[Phase]) -> str:
 
 
 def late_s(planned: Iterable[Phase], cause: str, rank: int, now_s: float) -> float:
-    """How much longer this rank takes now, for this cause."""
+    """Additional seconds of this rank now, for this cause."""
     for phase in planned:
         is_now = phase.at_s <= now_s < phase.at_s + phase.for_s
         if is_now and (phase.cause, phase.rank) == (cause, rank):
@@ -80,9 +84,9 @@ def late_s(planned: Iterable[Phase], cause: str, rank: int, now_s: float) -> flo
 
 @dataclass(frozen=True)
 class Window:
-    """Some steps, what was wrong in them, and what was said of them.
+    """Some steps, their fault, and the verdict on them.
 
-    `began_s` is when the first and the last of them began; None if there are none.
+    `began_s` has the begins of the first and the last step; None if there are none.
     """
 
     cause: str
@@ -94,16 +98,16 @@ class Window:
 def windows(
     planned: Sequence[Phase], steps: Sequence[StepFacts], began_s: dict[int, float]
 ) -> list[Window]:
-    """What a user is told, window behind window, and what was so.
+    """The verdicts that a user gets on consecutive windows, with the faults.
 
-    Windows do not know when something goes wrong. Of each phase the first that lies in
-    it counts; a phase in which none does was not found. Windows in which nothing was
-    wrong count all; those on the edge of a phase only if they blame what was well.
+    Windows are not aligned with faults. The first window inside each phase counts; a
+    phase without such a window was not found. All windows without a fault count.
+    Windows on the edge of a phase count only if they blame a healthy rank.
 
     Args:
         planned: phases.
         steps: facts of the steps.
-        began_s: of each step, in the time of the phases.
+        began_s: begin of each step, in the time of the phases.
     """
     steps = list(steps)
     found: dict[Phase, Window] = {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One rank that trains in steps, all of them traced, and is late as it is told."""
+"""One rank that trains in traced steps, and is late as its plan says."""
 
 import json
 import sys
@@ -18,13 +18,14 @@ from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit
 from benchmarks.tracing_cases.plan import Phase, late_s
 
-TAKE_EVERY = 100  # steps, so that nothing is dropped
+# Number of steps after which the trace is taken, so that nothing is dropped.
+TAKE_EVERY = 100
 WORK_S, DATA_S = 0.03, 0.002
-WIDTH = 384  # of layers: 1.2 MB of gradients
+WIDTH = 384  # width of layers: 1.2 MB of gradients
 
 
 class Late(torch.autograd.Function):
-    """Takes its time in the backward."""
+    """Function that sleeps in the backward."""
 
     @staticmethod
     def forward(ctx, x, seconds):
@@ -38,7 +39,7 @@ class Late(torch.autograd.Function):
 
 
 class Batches:
-    """As many as are wanted, each after a while."""
+    """Endless batches, each after a wait."""
 
     def __init__(self, wait):
         self.wait = wait
@@ -50,7 +51,7 @@ class Batches:
 
 
 def main(folder: str, plan: str, for_s: float) -> None:
-    """Trains for so many seconds, then writes its dump into the folder."""
+    """Trains for `for_s` seconds, then writes its dump into the folder."""
     planned = [Phase(**phase) for phase in json.loads(plan)]
     dist.init_process_group("aikido")
     rank = dist.get_rank()

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Traces of steps that never were: ranks that compute, wait for data, are stopped, and
-exchange shards over links of known rates, each with a clock of its own."""
+"""Simulated traces of ranks that compute, wait for data, are stopped, and exchange
+shards.
+
+Links have known rates, and each rank has a clock of its own.
+"""
 
 import random
 from dataclasses import dataclass, field
@@ -15,13 +18,13 @@ _STOP_LOOK_S = 0.02
 
 @dataclass(frozen=True)
 class Injected:
-    """What is wrong with a rank in a step.
+    """Fault of a rank in a step.
 
     Attributes:
         cause: one of CAUSES.
-        rank: whose it is.
-        seconds: that it computes, waits or is stopped for longer.
-        factor: by which its link is slower.
+        rank: the rank.
+        seconds: additional time of computation, wait or stop.
+        factor: factor by which its link is slower.
     """
 
     cause: str
@@ -32,17 +35,17 @@ class Injected:
 
 @dataclass
 class Model:
-    """Ranks and what a step of them takes.
+    """Ranks and the times of their steps.
 
     Attributes:
-        size: ranks.
+        size: number of ranks.
         work_s: forward, backward and optimizer.
-        input_s: waiting for data.
-        num_bytes: of the gradients.
+        input_s: wait for data.
+        num_bytes: bytes of the gradients.
         rate: bytes per second of each direction of each link.
-        noise: standard deviation of the logarithm of what anything takes.
-        hiccup_share: of steps in which some rank is held up for a moment.
-        hiccup_s: the longest such moment.
+        noise: standard deviation of the logarithm of all times.
+        hiccup_share: share of steps in which some rank is delayed briefly.
+        hiccup_s: the longest such delay.
     """
 
     size: int = 4
@@ -56,7 +59,7 @@ class Model:
     _random: random.Random = field(default_factory=random.Random)
 
     def run(self, steps: list[Injected | None], seed: int) -> list[Dump]:
-        """The dumps of all ranks, one step for each element of `steps`."""
+        """The dumps of all ranks, with one step for each element of `steps`."""
         self._random.seed(seed)
         spans: list[list[Span]] = [[] for _ in range(self.size)]
         ends = [1.0 + self._random.uniform(0, 0.01) for _ in range(self.size)]
@@ -132,7 +135,7 @@ class Model:
         spans: list[Span],
         stopped: dict[int, tuple[float, float]],
     ) -> float:
-        """Data and computation of a rank. Returns when it calls."""
+        """Data and computation of a rank. Returns the time of its call."""
         cause = hit.cause if hit else ""
         extra = hit.seconds if hit else 0.0
         data = self._takes(self.input_s) + (extra if cause == "input" else 0.0)
@@ -161,7 +164,9 @@ class Model:
         stopped: dict[int, tuple[float, float]],
         spans: list[list[Span]],
     ) -> dict[tuple[int, int], float]:
-        """Contributions to owners and results from them. When each result is there."""
+        """Contributions to owners and results from them. Returns the arrival of each
+        result.
+        """
         share = self.num_bytes // self.size
 
         def flow(source: int, target: int, begin: float, detail: int) -> float:

@@ -18,12 +18,12 @@ SIZES = (2, 4)
 WRAPPERS = ("ddp", "fsdp2", "pipeline")
 BAR = 0.99
 DEADLINE_S = 400.0
-MOST_REPEATS = 2  # of a phase whose verdict the machine may have spoilt
+MOST_REPEATS = 2  # repetitions of a phase whose verdict the machine may have spoilt
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A phase of a training, and what was said of it."""
+    """A phase of a training, and the verdict on it."""
 
     where: str
     phase: Phase
@@ -32,7 +32,7 @@ class Seen:
 
     @property
     def is_right(self) -> bool:
-        """Nobody is named where nobody is late, else exactly the late ones are."""
+        """True if exactly the late ranks are named, or none if none is late."""
         if self.phase.cause == "none":
             return not self.verdict.has_culprit
         if self.verdict.cause != self.phase.cause:
@@ -43,15 +43,15 @@ class Seen:
 
     @property
     def is_doubtful(self) -> bool:
-        """It is wrong, and the machine took time from a rank."""
+        """True if the verdict is wrong and the machine took time from a rank."""
         disturbed = self.disturbance is not None and self.disturbance.size > 1
         return disturbed and not self.is_right
 
 
 def phases(size: int, wrapper: str) -> list[Phase]:
-    """Nobody, one, half, and each in turn, for each cause."""
+    """Phases with no late rank, one, half, and each in turn, for each cause."""
     causes = ["compute", "loop", "host stopped"]
-    if wrapper != "pipeline":  # whose batches are given by the loop
+    if wrapper != "pipeline":  # the loop passes the batches of a pipeline
         causes.insert(1, "input")
     found = [Phase("none", ())]
     for cause in causes:
@@ -65,8 +65,8 @@ def phases(size: int, wrapper: str) -> list[Phase]:
 def run(size: int, wrapper: str) -> list[Seen]:
     """All phases of one training.
 
-    A phase that the machine disturbed, and that was judged wrongly, is done again in a
-    training of its own. What is wrong without a disturbance stays wrong.
+    A phase that the machine disturbed and that was judged wrongly is repeated in a
+    training of its own. A wrong verdict without a disturbance stays wrong.
     """
     found = _train(size, wrapper, phases(size, wrapper))
     for _ in range(MOST_REPEATS):
@@ -92,7 +92,7 @@ def _train(size: int, wrapper: str, planned: list[Phase]) -> list[Seen]:
 
 
 def run_network() -> list[Seen]:
-    """Slow links of one host of four; root is needed for that."""
+    """Slow links of one host of four; needs root."""
     planned = [
         plan.Phase(cause, rank, 2.0 + i * (plan.LONG_S + plan.REST_S), plan.LONG_S)
         for i, (cause, rank) in enumerate([("network out", 1), ("network in", 2)])
@@ -106,7 +106,7 @@ def run_network() -> list[Seen]:
 
 
 def measure() -> list[Seen]:
-    """All of it, one training after the other."""
+    """All measurements, one training after the other."""
     found = [
         seen for size in SIZES for wrapper in WRAPPERS for seen in run(size, wrapper)
     ]
@@ -116,10 +116,11 @@ def measure() -> list[Seen]:
 
 
 def show(all_seen: list[Seen]) -> None:
-    """Each phase, and the evidence of those that were judged wrongly.
+    """Prints each phase, and the evidence of wrong verdicts.
 
-    Under "waits" is how long threads of a rank waited for a core in a phase, and the
-    longest wait of a step. "no?" is wrong in a phase that the machine disturbed.
+    The column "waits" has the share of time in which threads of a rank waited for a
+    core, and the longest wait of a step. "no?" is a wrong verdict in a phase that the
+    machine disturbed.
     """
     console = Console(width=118)
     table = Table(title="injected on purpose, and said")

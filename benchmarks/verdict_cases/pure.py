@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The table of verdicts on windows that never were."""
+"""The table of verdicts on simulated windows."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ STEPS = (1, 2, 5, 10, 20, 50)
 NOISES = (0.05, 0.1, 0.2, 0.5)
 DELAYS = (0.05, 0.1, 0.2, 0.4, 1.0, 3.0)
 RIGHT_BAR, WRONG_BAR, ALARM_BAR = 0.99, 0.01, 1e-3
-LEAST_DELAY = 0.2  # of the guarantee
+LEAST_DELAY = 0.2  # least delay for the guarantee
 OUTCOMES = ("right", "wrong", "too short", "none")
 
 Counts = dict[Cell, Counter[str]]
@@ -43,10 +43,10 @@ def cells() -> Iterator[Cell]:
 
 
 def outcome_of(cell: Cell, verdict: Verdict, culprits: set[int], cause: str) -> str:
-    """One of OUTCOMES; a verdict is right if its ranks and its cause are."""
+    """One of OUTCOMES; a verdict is right if its ranks and its cause are right."""
     if not verdict.has_culprit:
         return verdict.cause
-    # Of a loss that moves not every rank stands out in a few steps of noise.
+    # If the loss moves, not every rank is visible in a few noisy steps.
     is_right = set(verdict.ranks) == culprits or (
         cell.pattern == "rotating" and verdict.pattern == "rotating"
     )
@@ -55,7 +55,7 @@ def outcome_of(cell: Cell, verdict: Verdict, culprits: set[int], cause: str) -> 
 
 
 def measure(windows: int, seed: int) -> Counts:
-    """Outcomes of so many windows of each setting."""
+    """Outcomes of `windows` windows of each setting."""
     rng = np.random.default_rng(seed)
     parts = sorted(CAUSES)
     counts: Counts = {}
@@ -70,7 +70,9 @@ def measure(windows: int, seed: int) -> Counts:
 
 
 def measure_alarms(windows: int, seed: int) -> dict[str, tuple[int, int]]:
-    """By shape of the noise: windows without a late rank that name one, of how many."""
+    """By shape of the noise: windows without a late rank that name one, and all
+    windows.
+    """
     rng = np.random.default_rng(seed)
     found = {}
     for shape in SHAPES:
@@ -87,8 +89,11 @@ def measure_alarms(windows: int, seed: int) -> dict[str, tuple[int, int]]:
 
 
 def judge(counts: Counts) -> list[Result]:
-    """For each pattern: right where the window can tell; elsewhere neither wrong nor,
-    of what lasts, "none"."""
+    """For each pattern two results.
+
+    If the window is long enough, the verdict must be right. Otherwise it must not be
+    wrong, nor "none" for a lasting loss.
+    """
     results = []
     for pattern in PATTERNS:
         able: Counter[str] = Counter()
@@ -123,7 +128,7 @@ def judge(counts: Counts) -> list[Result]:
 
 
 def judge_alarms(alarms: dict[str, tuple[int, int]]) -> list[Result]:
-    """Against 1 in 1,000 windows. Fewer windows are shown and not judged."""
+    """Judges against 1 in 1,000 windows. Fewer windows are shown but not judged."""
     results = []
     for shape, (number, total) in alarms.items():
         results.append(
@@ -139,7 +144,9 @@ def judge_alarms(alarms: dict[str, tuple[int, int]]) -> list[Result]:
 
 
 def show(counts: Counts) -> None:
-    """Shares of the outcomes by pattern, noise, steps and delay, over all sizes."""
+    """Prints shares of the outcomes by pattern, noise, steps and delay, over all
+    sizes.
+    """
     console = Console(width=110)
     for pattern in PATTERNS:
         table = Table(

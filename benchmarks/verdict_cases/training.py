@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One rank that trains in steps, all of them traced, and is late as it is told."""
+"""One rank that trains in traced steps, and is late as its phases say."""
 
 import contextlib
 import os
@@ -22,25 +22,25 @@ __all__ = ["STEPS", "Disturbance", "Phase", "train"]
 
 T = TypeVar("T")
 
-STEPS = 18  # of a phase
+STEPS = 18  # steps of a phase
 WORK_S, LATE_S, STOP_S = 0.012, 0.04, 0.2
-# A rank that waits for a core is late by itself, and a verdict that names it is right.
-# So a phase is repeated if threads of a rank waited for more than this share of its
-# time, or if in one step those that take part in calls waited for this long.
+# A rank that waits for a core is really late, and a verdict that names it is right. So
+# a phase is repeated if threads of a rank waited for more than this share of its time,
+# or if in one step the threads of calls waited for this long.
 QUIET_SHARE, QUIET_S, MOST_TRIES = 0.1, LATE_S / 4, 5
 WIDTH = 64
 
 
 @dataclass(frozen=True)
 class Phase:
-    """For some steps ranks are late: those of `ranks`, or each in turn."""
+    """For some steps ranks are late: all of `ranks`, or each of them in turn."""
 
     cause: str
     ranks: tuple[int, ...]
     in_turn: bool = False
 
     def late_s(self, cause: str, rank: int, step: int) -> float:
-        """How much longer a rank takes, for this cause, in a step of the phase."""
+        """Additional seconds of a rank, for this cause, in a step of the phase."""
         if cause != self.cause:
             return 0.0
         turn = self.ranks[step % len(self.ranks)] if self.ranks else -1
@@ -49,7 +49,7 @@ class Phase:
 
 
 class Late(torch.autograd.Function):
-    """Takes its time in the backward."""
+    """Function that sleeps in the backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
@@ -63,7 +63,7 @@ class Late(torch.autograd.Function):
 
 
 class Slow(torch.nn.Module):
-    """A layer whose backward takes as long as `seconds` says."""
+    """A layer whose backward takes `seconds`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Slow(torch.nn.Module):
 
 
 class Batches:
-    """As many as are wanted, each after a while."""
+    """Endless batches, each after a wait."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -87,7 +87,7 @@ class Batches:
 
 
 def stop_for(seconds: float) -> None:
-    """Has this process stopped from outside."""
+    """Stops this process from outside for `seconds`."""
     me = os.getpid()
     command = f"kill -STOP {me}; sleep {seconds}; kill -CONT {me}"
     with subprocess.Popen(["sh", "-c", command]) as stopper:
@@ -96,11 +96,11 @@ def stop_for(seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What the machine took from the rank from which it took most.
+    """Time that the machine took from the rank from which it took most.
 
     Attributes:
-        share: of the time of a phase, all threads together.
-        longest_s: of one step.
+        share: share of the time of a phase, all threads together.
+        longest_s: longest time in one step.
     """
 
     share: float
@@ -108,15 +108,15 @@ class Disturbance:
 
     @property
     def size(self) -> float:
-        """At most 1 in a phase that was left alone."""
+        """At most 1 for a phase that was not disturbed."""
         return max(self.share / QUIET_SHARE, self.longest_s / QUIET_S)
 
 
 class Waits:
-    """How long the machine keeps a rank from running: others run, or nobody does.
+    """Times in which the machine keeps a rank from running.
 
-    The kernel counts both: the time in which threads could run and others did, and the
-    time in which the host of a virtual machine took cores away from it.
+    The kernel counts two kinds: the time in which threads could run but others did, and
+    the time in which the host of a virtual machine took cores away from it.
     """
 
     def __init__(self) -> None:
@@ -125,8 +125,11 @@ class Waits:
 
     @staticmethod
     def _seconds() -> tuple[float, float, float]:
-        """Of the clock, the waits of all threads so far, and those of the threads that
-        take part in calls, with what was taken from cores."""
+        """The clock, the waits of all threads so far, and those of the threads of
+        calls.
+
+        The latter include the time that was taken from cores.
+        """
         waited_s, of_calls_s = _waited_s()
         return time.monotonic(), waited_s, of_calls_s + _stolen_s()
 
@@ -137,7 +140,9 @@ class Waits:
         self._before = now
 
     def seen(self) -> Disturbance:
-        """Since this was made; of the rank with most, on all ranks."""
+        """Disturbance since construction, of the most disturbed rank; equal on all
+        ranks.
+        """
         now = self._seconds()
         share = (now[1] - self._begin[1]) / (now[0] - self._begin[0])
         most = torch.tensor([share, self._longest_s], dtype=torch.float64)
@@ -146,7 +151,9 @@ class Waits:
 
 
 def _waited_s() -> tuple[float, float]:
-    """Of all threads of this process, and of its first one and those of aikido."""
+    """Waits of all threads of this process, and of its first thread and those of
+    aikido.
+    """
     all_ns = of_calls_ns = 0
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # the thread has ended
@@ -159,7 +166,7 @@ def _waited_s() -> tuple[float, float]:
 
 
 def _stolen_s() -> float:
-    """Seconds that the host has taken from all cores since the machine began."""
+    """Seconds that the host has taken from all cores since the machine booted."""
     with Path("/proc/stat").open() as lines:
         ticks = int(lines.readline().split()[8])
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -168,7 +175,7 @@ def _stolen_s() -> float:
 def train(
     rank: int, size: int, wrapper: str, phases: list[Phase]
 ) -> list[tuple[trace.Dump, Disturbance]]:
-    """By phase: the dump, of one step more than it has, and how the machine was."""
+    """By phase: the dump, with one step more than the phase, and the disturbance."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     step = _step_of(wrapper, size)
@@ -181,7 +188,7 @@ def train(
 
 
 def _undisturbed(measure: Callable[[Waits], T]) -> tuple[T, Disturbance]:
-    """The first try that the machine left alone, else the one that it disturbed least.
+    """The first try without a disturbance, otherwise the least disturbed one.
 
     All ranks take the same one.
     """
@@ -244,9 +251,10 @@ def _pipe(stages: list[Slow], plan: Any = None) -> pipeline.Pipeline:
 
 
 def _plan_of(stages: list[Slow], rank: int, batch: torch.Tensor) -> Any:
-    """The times of stages in a pipeline if ranks share cores and nobody is late.
+    """The times of stages in a pipeline if ranks share cores and none is late.
 
-    Alone a stage would be faster: more ranks than cores delay each other.
+    Alone a stage would be faster: if there are more ranks than cores, they delay each
+    other.
     """
     pipe = _pipe(stages)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Windows of steps that never were: late ranks of known patterns in known noise. Pure.
+"""Simulated windows of steps: late ranks of known patterns in known noise. Pure.
 
-Times are in seconds; a step takes one second without noise. The generator knows nothing
-of the detector.
+Times are in seconds; a step takes one second without noise. The generator is
+independent of the detector.
 """
 
 import math
@@ -40,12 +40,12 @@ class Cell:
     """A setting of the table.
 
     Attributes:
-        size: ranks.
-        culprits: late ranks, in the same steps; 0: none.
+        size: number of ranks.
+        culprits: number of late ranks, in the same steps; 0: none.
         pattern: one of PATTERNS.
-        steps: of the window.
+        steps: steps of the window.
         noise: standard deviation of a rank's own work, as a share of the step.
-        delay: of a late rank, as a share of the step; drifting: its mean.
+        delay: delay of a late rank, as a share of the step; drifting: its mean.
         shape: one of SHAPES.
     """
 
@@ -59,13 +59,14 @@ class Cell:
 
 
 def can_tell(cell: Cell) -> bool:
-    """Whether the window has enough steps for its noise, by a criterion of its own.
+    """True if the window has enough steps for its noise, by an independent criterion.
 
-    Steady and drifting: the delay is 1.5 times that which a t test with known culprits
-    finds in 99 of 100 windows at 1 false alarm in 1,000 windows. The factor pays for
-    unknown culprits. Once: 25 times the noise where the window has 160 values, 60 times
-    where it has 40. Rotating: 5 times the noise from 50 steps on, 8 times from 20 steps
-    on (of two ranks 12 times), else 20 times, and of two ranks not at all.
+    Steady and drifting: the delay is 1.5 times the delay that a t test with known
+    culprits finds in 99 of 100 windows at 1 false alarm in 1,000 windows. The factor
+    compensates for unknown culprits. Once: 25 times the noise if the window has 160
+    values, 60 times if it has 40. Rotating: 5 times the noise from 50 steps on, 8 times
+    from 20 steps on (with two ranks 12 times), otherwise 20 times, and with two ranks
+    never.
     """
     if cell.steps < 3 or cell.delay < 0.1:
         return False
@@ -131,7 +132,7 @@ def _rank_step(work: float, late: float, part: str, length: float) -> RankStep:
 
 
 def _noise(cell: Cell, rng: np.random.Generator) -> _Values:
-    """Of mean 0 and standard deviation 1."""
+    """Noise with mean 0 and standard deviation 1."""
     size = cell.steps, cell.size
     normal = rng.standard_normal(size)
     match cell.shape:
