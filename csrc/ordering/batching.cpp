@@ -27,16 +27,16 @@ Status check(const std::vector<BatchItem>& items, const BatchOptions& options) {
   return Status::ok();
 }
 
-// One way to cut the first so many items.
+// A way to cut the first items.
 struct Cut {
   double link_free_s = 0;
   double end_s = 0;  // largest end plus tail so far
   size_t batches = 0;
   size_t count = 0;   // of the last batch
-  size_t before = 0;  // which cut of what comes before it
+  size_t before = 0;  // index of the cut of the items before it
 };
 
-// The last batch gets items from the end backwards.
+// Reads the batches backwards from the last cut.
 class Batched {
  public:
   explicit Batched(const LinkCost& link) : link_(link) {}
@@ -57,8 +57,8 @@ class Batched {
   double bytes_ = 0, ready_s_ = 0, tail_s_ = 0;
 };
 
-// Those that no other beats in both, by when the link is free. Of two that are equal
-// that with fewer batches.
+// Cuts that no other cut beats in both values, by the time when the link is free. If
+// two cuts are equal, the cut with fewer batches.
 std::vector<Cut> unbeaten(std::vector<Cut> cuts) {
   std::stable_sort(cuts.begin(), cuts.end(), [](const Cut& a, const Cut& b) {
     return std::tuple(a.link_free_s, a.end_s, a.batches) <

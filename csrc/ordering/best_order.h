@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The best order there is, by looking at all of them: to know how far others are from
-// it. Deterministic; pure; any thread.
+// Best possible order, found by trying all orders, as a reference for other methods.
+// Deterministic; pure; any thread.
 
 #include <cstddef>
 #include <vector>
@@ -15,17 +15,17 @@
 namespace aikido::ordering {
 
 struct BestOrder {
-  std::vector<size_t> order;  // of several the first, transfers taken as in the list
+  std::vector<size_t> order;  // the first of several, by the order of the list
   double makespan_s = 0;
 };
 
 inline constexpr size_t kMostTransfersToSearch = 8;
 
-// By `simulate` with these options but for their order, until one takes no more than
-// what is always needed: all transfers, or all computing by its processors.
-// kInvalidArgument for what `simulate` refuses, for more transfers than
-// kMostTransfersToSearch, for kFifo, which has no order, and where no order can be
-// kept.
+// Tries orders with `simulate` and these options. Stops when an order takes no longer
+// than the lower bound: all transfers, or all computing by its processors. Returns
+// kInvalidArgument if `simulate` refuses the input, for more than
+// kMostTransfersToSearch transfers, for kFifo, which has no order, and if no order is
+// possible.
 Result<BestOrder> best_order(const Graph& graph, SimulateOptions options);
 
 }  // namespace aikido::ordering

@@ -42,12 +42,12 @@ Status check(int members, double bytes, const CollectiveCosts& costs) {
   return Status::ok();
 }
 
-// Of n members, or hosts.
+// `n`: members or hosts.
 double ring(double n, double alpha, double wire, double add) {
   return 2 * (n - 1) * alpha + (n - 1) / n * (2 * wire + add);
 }
 
-// What the bytes take in a step of direct: on the link of the busiest host, and inside.
+// Time of the bytes in a step of direct, on the link of the busiest host and inside it.
 double direct_wire(double n, double owners, double bytes,
                    const CollectiveCosts& costs) {
   const double remote = bytes * costs.message.beta_s;
@@ -67,7 +67,7 @@ double by_owners(double n, double owners, double bytes, const CollectiveCosts& c
          (n - 1) / owners * bytes * costs.gamma_s;
 }
 
-// By the note in the header.
+// See Note [costs] in the header.
 double formula(Algorithm algorithm, int members, double bytes,
                const CollectiveCosts& costs) {
   const double n = members, alpha = costs.message.alpha_s;

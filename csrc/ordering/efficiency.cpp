@@ -17,7 +17,7 @@ double Bounds::ratio() const {
 }
 
 double Bounds::speed_up() const {
-  // Without any time there is nothing to win.
+  // Without any time there is nothing to gain.
   return lower_s() > 0 ? (upper_s() - lower_s()) / lower_s() : 0;
 }
 

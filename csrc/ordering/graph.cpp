@@ -39,7 +39,7 @@ Status check_edge(const Graph& graph, const Edge& edge) {
   return Status::ok();
 }
 
-// Shorter than the number of ops where there is a cycle.
+// Shorter than the number of ops if there is a cycle.
 std::vector<size_t> ordered(const Graph& graph) {
   const auto [before, after] = neighbours_of(graph);
   std::vector<size_t> missing(graph.ops.size());
@@ -59,14 +59,15 @@ std::vector<size_t> ordered(const Graph& graph) {
   return order;
 }
 
-// Names of one cycle, for a sentence. `order` is what is in none and behind none.
+// Names of one cycle, for an error text. `order`: the ops outside and not behind
+// cycles.
 std::string cycle_in(const Graph& graph, const std::vector<size_t>& order) {
   const auto before = neighbours_of(graph).before;
   std::vector<bool> is_done(graph.ops.size());
   for (const size_t op : order) is_done[op] = true;
   size_t at = 0;
   while (is_done[at]) ++at;
-  // What is not done has one before it that is not; going back comes around.
+  // Each remaining op needs another remaining op, so going back must return.
   std::vector<size_t> path;
   std::vector<bool> is_on_path(graph.ops.size());
   while (!is_on_path[at]) {

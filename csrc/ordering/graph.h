@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One iteration of a training as a graph of ops: what is computed, what is transferred,
-// and what needs what. Plain values; any thread.
+// Graph of the ops of one training iteration: computing, transfers, and their
+// dependencies. Plain values; any thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,16 +16,16 @@
 namespace aikido::ordering {
 
 enum class OpKind : uint8_t {
-  kCompute,   // takes a processor
-  kTransfer,  // takes the link: a parameter that is received, a gradient that is
+  kCompute,   // uses a processor
+  kTransfer,  // uses the link: a parameter that is received, or a gradient that is
               // reduced
 };
 
 struct Op {
   std::string name;
   OpKind kind = OpKind::kCompute;
-  double time_s = 0;  // of its own, with nothing else on its resource
-  double bytes = 0;   // that a transfer moves; of computing 0
+  double time_s = 0;  // alone on its resource
+  double bytes = 0;   // bytes of a transfer; 0 for computing
 };
 
 // `to` can begin when `from` is done. Indices of ops.
@@ -39,31 +39,31 @@ struct Graph {
   std::vector<Edge> edges;
 };
 
-// What can be sent, and what it takes: time = alpha + beta * bytes (Hockney, "The
-// communication challenge for MPP", Parallel Computing 20(3), 1994).
+// Cost of a transfer: time = alpha + beta * bytes (Hockney, "The communication
+// challenge for MPP", Parallel Computing 20(3), 1994).
 struct LinkCost {
-  double alpha_s = 0;  // of each transfer, whatever its size
-  double beta_s = 0;   // of each byte
+  double alpha_s = 0;  // fixed cost of each transfer
+  double beta_s = 0;   // cost of each byte
   double time_s(double bytes) const { return alpha_s + beta_s * bytes; }
 };
 
-// kInvalidArgument with a sentence that names the op: a name is empty or there twice, a
-// time or size is negative or no number, computing moves bytes, an edge ends nowhere or
-// where it begins, or edges make a cycle. A graph without ops is valid.
+// kInvalidArgument names the op. Refused are names that are empty or used twice, and
+// times or sizes that are negative or not finite. Refused are also computing that moves
+// bytes, edges with an invalid end or with equal ends, and cycles. A graph without ops
+// is valid.
 Status validate(const Graph& graph);
 
-// kInvalidArgument with a sentence: alpha or beta is negative or no number.
+// kInvalidArgument if alpha or beta is negative or not finite.
 Status validate(const LinkCost& link);
 
-// A valid graph, or kInvalidArgument. Edges are pairs of names; one that is there twice
-// counts once.
+// Valid graph, or kInvalidArgument. Edges are pairs of names; duplicates count once.
 Result<Graph> make_graph(std::vector<Op> ops,
                          const std::vector<std::pair<std::string, std::string>>& edges);
 
-// The same graph with the times of its transfers as the link has it. Both are valid.
+// Same graph with the transfer times of the link. Requires: both are valid.
 Graph with_link(Graph graph, const LinkCost& link);
 
-// The rest takes a valid graph.
+// The functions below require a valid graph.
 
 // Indices of the transfers, ascending.
 std::vector<size_t> transfers_of(const Graph& graph);
@@ -73,16 +73,16 @@ struct Neighbours {
 };
 Neighbours neighbours_of(const Graph& graph);
 
-// Each op after all that it needs; of those that could be next, the first of the list.
-// So a list that is in such an order is kept.
+// Each op after all that it needs. If several ops may be next, the first of the list.
+// So a list that is already in such an order stays unchanged.
 std::vector<size_t> program_order(const Graph& graph);
 
-// By transfer of `transfers_of`: where in `program_order` its first user is; the number
-// of ops where it has none.
+// By transfer of `transfers_of`: position of its first user in `program_order`; the
+// number of ops if it has none.
 std::vector<size_t> first_uses(const Graph& graph);
 
-// kInvalidArgument with a sentence that names the op: `order` has a transfer twice, one
-// that is none, or leaves one out.
+// kInvalidArgument names the op if `order` has a transfer twice, contains an op that is
+// no transfer, or omits a transfer.
 Status check_order(const Graph& graph, const std::vector<size_t>& order);
 
 }  // namespace aikido::ordering

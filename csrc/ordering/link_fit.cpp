@@ -11,7 +11,7 @@
 namespace aikido::ordering {
 namespace {
 
-// The middle one; of two the smaller. Requires: there are some.
+// Median; the smaller of two. Requires: not empty.
 double median(std::vector<double> values) {
   const auto middle =
       values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);

@@ -2,23 +2,24 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Alpha and beta of a link from transfers that were seen, one after another. Transfers
-// that took long for a reason of their own do not move it, and a link that has become
-// faster or slower does soon. Deterministic; one thread at a time.
+// Estimate of alpha and beta of a link from measured transfers. Single slow transfers
+// do not change it; a change of the link's rate does, soon. Deterministic; one thread
+// at a time.
 //
 // Note [the fit]
-// The last `window` samples count. Of all lines through two of them, and through one
-// with alpha or beta 0, none with either below 0, the fit is that with the least sum of
-// |said - seen| / max(said, seen). This is relative, so that small transfers say what
-// alpha is, and at most 1 for each, so that a minority of outliers moves it little
-// (lines through as many samples as it takes, as in Rousseeuw and Leroy, "Robust
-// Regression and Outlier Detection", 1987). With one size alone nobody can tell alpha
-// and beta apart: alpha stays what it was, or what such a transfer takes where that is
-// less, and beta takes the rest.
+// The last `window` samples count. Candidates are all lines through two samples, and
+// through one sample with alpha or beta 0, if neither is negative. The fit is the
+// candidate with the least sum of |predicted - measured| / max(predicted, measured).
+// This error is relative, so small transfers determine alpha. It is at most 1 for each
+// sample, so a minority of outliers has little effect (lines through as few samples as
+// necessary, as in Rousseeuw and Leroy, "Robust Regression and Outlier Detection",
+// 1987). With a single size, alpha and beta cannot be separated. Then alpha keeps its
+// value, or becomes the time of such a transfer if that is less, and beta gets the
+// rest.
 //
-// The rate has changed when the last `change` samples are all slower than the fit of
-// those before says, or all faster, by more than `tolerance`; then the ones before are
-// forgotten. A single outlier, or `change` - 1 of them in a row, is none.
+// The rate has changed if the last `change` samples are all slower, or all faster, than
+// the fit of the samples before, by more than `tolerance`. Then the earlier samples are
+// forgotten. A single outlier, or `change` - 1 in a row, is no change.
 
 #include <cstddef>
 #include <deque>
@@ -32,23 +33,23 @@ namespace aikido::ordering {
 struct LinkFitOptions {
   size_t window = 32;
   size_t change = 4;
-  double tolerance = 0.25;  // share of the time that the fit says
+  double tolerance = 0.25;  // fraction of the predicted time
 };
 
 class LinkFit {
  public:
-  // kInvalidArgument with a sentence: a window below 2, a change below 2 or above half
-  // of the window, a tolerance that is not above 0.
+  // kInvalidArgument: a window below 2, a change below 2 or above half of the window,
+  // or a tolerance that is not positive.
   static Result<LinkFit> make(const LinkFitOptions& options);
 
-  // A transfer of so many bytes took so long. kInvalidArgument, and nothing happens,
-  // for figures that are negative or no numbers.
+  // Adds a transfer of so many bytes and seconds. kInvalidArgument, without any effect,
+  // if a number is negative or not finite.
   Status add(double bytes, double seconds);
 
   // Empty before the first sample.
   const std::optional<LinkCost>& link() const { return link_; }
-  size_t size() const { return samples_.size(); }  // that count
-  size_t changes() const { return changes_; }      // of the rate, so far
+  size_t size() const { return samples_.size(); }  // samples that count
+  size_t changes() const { return changes_; }      // changes of the rate so far
 
  private:
   struct Sample {

@@ -18,7 +18,7 @@ Result<Pipelining> pipelining_of(double bytes, int hops, int most,
   const auto with = [&](int depth) {
     return Pipelining{depth, (hops - 1.0 + depth) * link.time_s(bytes / depth)};
   };
-  // T is convex in k, so a whole number beside the best one is the best.
+  // T is convex in k, so one of the two integers beside the real optimum is best.
   const double wire_s = bytes * link.beta_s;
   double ideal = most;
   if (hops == 1 || wire_s == 0)

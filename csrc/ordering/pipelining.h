@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Into how many chunks a transfer is cut that goes over several hops, so that each hop
-// sends one while the next sends the one before: the pipelining of transfers in Caramel
-// (arXiv 2004.14020). Pure; any thread.
+// Number of chunks of a transfer over several hops, where each hop sends a chunk while
+// the next hop sends the previous chunk: the pipelining of transfers in Caramel (arXiv
+// 2004.14020). Pure; any thread.
 
 #include "base/status.h"
 #include "ordering/graph.h"
@@ -19,9 +19,9 @@ struct Pipelining {
 // With k equal chunks over h hops: T(k) = (h + k - 1) (alpha + beta m / k), which is
 // least near k = sqrt((h - 1) beta m / alpha) (the pipelined chain; Chan, Heimlich,
 // Purkayastha and van de Geijn, "Collective communication: theory, practice, and
-// experience", Concurrency and Computation 19(13), 2007). The best whole k up to
-// `most`; of two the smaller. kInvalidArgument with a sentence: fewer than one hop or
-// chunk, or figures that are negative or no numbers.
+// experience", Concurrency and Computation 19(13), 2007). Returns the best integer k up
+// to `most`; the smaller of two. kInvalidArgument: fewer than one hop or chunk, or a
+// number that is negative or not finite.
 Result<Pipelining> pipelining_of(double bytes, int hops, int most,
                                  const LinkCost& link);
 

@@ -94,7 +94,7 @@ class Simulator {
   struct Running {
     size_t op = 0;
     double begin_s = 0, end_s = 0;
-    bool is_whole = true;  // the op is done at the end
+    bool is_whole = true;  // false: the op continues later
   };
 
   bool is_transfer(size_t op) const { return graph_.ops[op].kind == OpKind::kTransfer; }
@@ -131,7 +131,7 @@ class Simulator {
     link_ = {op, now_, now_ + chunk_s, chunk_s == left_s_[op]};
   }
 
-  // What the link takes before it chooses again.
+  // Time or bytes until the link chooses again.
   double chunk_of(size_t op) const {
     const Op& it = graph_.ops[op];
     if (options_.link != LinkRule::kPriority || options_.chunk_bytes == 0 ||
@@ -158,7 +158,7 @@ class Simulator {
     if (link_ && link_->end_s <= now_) leave_link();
   }
 
-  // Its transfer is done, or waits with the others for the rest of it.
+  // The transfer is done, or its rest waits with the others.
   void leave_link() {
     const Running was = *link_;
     link_.reset();
@@ -193,7 +193,7 @@ class Simulator {
       if (--missing_[next] == 0) make_ready(next);
   }
 
-  // Only an order can be in the way: its next transfer needs a later one.
+  // Only an order can block: its next transfer needs a later one.
   Status stuck() const {
     const size_t next = options_.order[num_sent_];
     std::vector<size_t> open{next};
@@ -218,13 +218,13 @@ class Simulator {
   const SimulateOptions& options_;
   const Neighbours neighbours_;
   std::vector<size_t> program_;  // computing, in the program order
-  std::vector<double> place_;    // by op: what is less goes first on its resource
-  std::vector<size_t> missing_;  // by op: how many that it needs are not done
+  std::vector<double> place_;    // by op: the smaller value goes first on its resource
+  std::vector<size_t> missing_;  // by op: number of needed ops that are not done
   std::vector<double> left_s_;   // by op that is ready
   std::set<std::pair<double, size_t>> to_compute_, to_send_;  // ready, by place
   std::vector<std::optional<Running>> processors_;
   std::optional<Running> link_;
-  std::optional<size_t> paused_;     // what the link has left and not gone on with
+  std::optional<size_t> paused_;     // transfer that was paused and not continued
   std::optional<size_t> last_sent_;  // span of the link
   size_t num_begun_ = 0, num_sent_ = 0, num_done_ = 0;
   double now_ = 0;

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One iteration on one link and some processors: when each op runs, and when all is
-// done. Deterministic; pure; any thread.
+// Simulation of one iteration on one link and some processors: the time of each op and
+// of the whole iteration. Deterministic; pure; any thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,34 +15,36 @@
 
 namespace aikido::ordering {
 
-// What the link does next when it is free.
+// Choice of the link's next transfer.
 enum class LinkRule : uint8_t {
-  kFifo,      // what could begin first; of several the first of the list
-  kInOrder,   // the next of the order, for which it waits (how TicTac enforces orders)
-  kPriority,  // of what can begin the first of the order; chunk by chunk
-  kPreemptive,  // the same at any moment: what runs is paused for what comes before it
+  kFifo,     // earliest ready; the first of the list if there are several
+  kInOrder,  // next of the order, even if the link must wait for it (as TicTac enforces
+             // orders)
+  kPriority,    // first of the order that is ready; chunk by chunk
+  kPreemptive,  // first of the order that is ready, at any moment: pauses the running
+                // transfer
 };
-// "fifo" and so on; kInvalidArgument for others.
+// "fifo" and so on; kInvalidArgument for other names.
 Result<LinkRule> link_rule_named(std::string_view name);
 
-// What a processor does next.
+// Choice of a processor's next op.
 enum class ComputeRule : uint8_t {
-  kWhenReady,  // of what can begin the first of the program order
-  kProgram,    // the program order, and nothing else before its turn: eager PyTorch
+  kWhenReady,  // first of the program order that is ready
+  kProgram,    // strictly the program order: eager PyTorch
 };
 Result<ComputeRule> compute_rule_named(std::string_view name);
 
 struct SimulateOptions {
   LinkRule link = LinkRule::kPriority;
-  std::vector<size_t> order;  // all transfers; not looked at for kFifo
-  // kPriority chooses again after so many bytes; 0: only when a transfer is done. Time
-  // goes with bytes; a transfer of none is one chunk.
+  std::vector<size_t> order;  // all transfers; unused for kFifo
+  // kPriority chooses again after so many bytes; 0: only after a whole transfer. Time
+  // is proportional to bytes; a transfer without bytes is one chunk.
   double chunk_bytes = 0;
   ComputeRule compute = ComputeRule::kWhenReady;
   int processors = 1;
 };
 
-struct Span {  // of one op, without a pause
+struct Span {  // uninterrupted time of one op
   size_t op = 0;
   int processor = -1;  // -1: the link
   double begin_s = 0, end_s = 0;
@@ -50,14 +52,13 @@ struct Span {  // of one op, without a pause
 
 struct Timeline {
   double makespan_s = 0;
-  std::vector<Span> spans;  // by begin, the link first; those of no time are left out
+  std::vector<Span> spans;  // by begin, the link first; without ops that take no time
   std::vector<double> done_s;  // by op
-  size_t pauses = 0;  // times that a transfer waited for another after its beginning
+  size_t pauses = 0;  // number of times that a begun transfer waited for another
 };
 
-// kInvalidArgument with a sentence for a graph or order that is not valid, for options
-// that make no sense, and where the order cannot be kept: a transfer that comes later
-// in it is needed for one that comes before.
+// kInvalidArgument for an invalid graph, order or option, and if the order is
+// impossible: a transfer needs another transfer that comes later in the order.
 Result<Timeline> simulate(const Graph& graph, const SimulateOptions& options);
 
 }  // namespace aikido::ordering

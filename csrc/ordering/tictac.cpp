@@ -11,8 +11,9 @@
 namespace aikido::ordering {
 namespace {
 
-// The transfers that none beats by the first part of the rule, in one pass: b is beaten
-// by an a with M_a < P_a and M_a < M_b, or by one with P_b < P_a where P_b < M_b.
+// Finds, in one pass, the transfers that no other beats by the first part of the rule.
+// Transfer b is beaten by an a with M_a < P_a and M_a < M_b, or with P_b < P_a if P_b <
+// M_b.
 class Unbeaten {
  public:
   Unbeaten(const Outstanding& outstanding, const std::vector<Properties>& of) {

@@ -2,10 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// When each transfer could go: from when its data is there to when it is first used.
-// This is what Caramel (Hashemi, Abdu Jyothi, Godfrey and Campbell, arXiv 2004.14020)
-// calls the transfer boundaries of a parameter; how they are found here is our own.
-// Pure; any thread.
+// Time window of each transfer: from its ready time to its first use. Caramel calls
+// this the transfer boundaries of a parameter (Hashemi, Abdu Jyothi, Godfrey and
+// Campbell, arXiv 2004.14020). The computation here is our own. Pure; any thread.
 
 #include <cstddef>
 #include <vector>
@@ -19,10 +18,10 @@ namespace aikido::ordering {
 struct Window {
   size_t op = 0;           // index of a transfer
   double ready_s = 0;      // all that it needs is done
-  double first_use_s = 0;  // its first user begins; the end, where it has none
-  double tail_s = 0;       // from there to the end
-  // What is left of the window: how late it may begin. Below 0 somebody waits for it,
-  // however early it goes.
+  double first_use_s = 0;  // begin of its first user; the end if it has none
+  double tail_s = 0;       // from first_use_s to the end
+  // Rest of the window: the latest delay of its begin. Negative if its user always
+  // waits.
   double slack_s = 0;
 };
 
@@ -31,8 +30,7 @@ struct Windows {
   double end_s = 0;        // of all computing
 };
 
-// On one processor in the program order. kInvalidArgument for a graph that is not
-// valid.
+// For one processor in the program order. kInvalidArgument if the graph is not valid.
 Result<Windows> windows_of(const Graph& graph);
 
 }  // namespace aikido::ordering

@@ -9,9 +9,10 @@
 namespace aikido::pipeline {
 namespace {
 
-// Joins the groups of two layers; the number is that of the second.
+// Joins the groups of two layers; the result has the number of the second.
 void join(Groups& groups, size_t layer, size_t into) {
-  const size_t before = groups[layer], after = groups[into];  // replace() takes views
+  // Copies, because replace() takes references.
+  const size_t before = groups[layer], after = groups[into];
   std::replace(groups.begin(), groups.end(), before, after);
 }
 

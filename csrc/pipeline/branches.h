@@ -2,18 +2,17 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Layers that are joined so that a model with many branches has fewer cuts: no cut
-// separates two layers of one group. Each step returns larger groups, and groups never
-// need each other in a cycle. Pure; any thread.
+// Joining of layers, so that a model with many branches has fewer cuts: no cut
+// separates two layers of a group. Each step returns larger groups, and groups never
+// form a cycle. Pure; any thread.
 //
 // Note [joined layers]
 // The published optimizer does not finish for Inception-v3 and NASNet. Its repository
-// makes a smaller profile of them first, with one layer for each branch: a run of
-// layers in a row that begins after a fork and ends where branches meet.
-// join_branches() does the same, but keeps the layers, so that times, sizes and what
-// crosses a cut stay exact. That is not enough for NASNet, and of no use where layers
-// that take no time make the branches (GNMT's __getitem__). The other two steps are
-// ours.
+// first makes a smaller profile of them, with one layer for each branch. A branch is a
+// run of layers that begins after a fork and ends where branches meet. join_branches()
+// does the same but keeps the layers, so times, sizes and bytes across a cut stay
+// exact. That is not enough for NASNet, and does not help if the branches consist of
+// layers without time (GNMT's __getitem__). The other two steps are ours.
 
 #include <cstddef>
 #include <vector>
@@ -23,24 +22,25 @@
 
 namespace aikido::pipeline {
 
-// By layer: the number of its group, which is the number of one of its layers.
+// By layer: the number of its group, which equals the number of one of its layers.
 using Groups = std::vector<size_t>;
 
 Groups each_alone(const LayerGraph& graph);
 
-// The graph of groups: each is the layer of its number, the others are not kept.
+// Graph of the groups. The layer with the group's number stands for it; the other
+// layers are dropped.
 LayerGraph graph_of(const LayerGraph& layers, const Groups& groups);
 
-// A layer without time and parameters goes with the one layer that it needs, if nothing
-// else needs that one or nothing needs the layer; else with the one layer that needs
-// it. Repeated until nothing changes.
+// Joins a layer without time and parameters to the only layer that it needs, if nothing
+// else needs that layer or nothing needs the free layer. Otherwise it is joined to the
+// only layer that needs it. Repeated until nothing changes.
 Groups join_free_layers(const Profile& profile, const LayerGraph& graph, Groups groups);
 
-// Layers in a row are one group from a fork, or from one of several sources, to the
-// last layer before branches meet.
+// Joins layers in a row, from a fork or one of several sources to the last layer before
+// branches meet.
 Groups join_branches(const LayerGraph& graph, Groups groups);
 
-// A group with one need and one group that needs it goes with the latter, where
+// Joins a group that needs one group, and is needed by one group, to the latter, where
 // branches meet.
 Groups join_meetings(const LayerGraph& graph, Groups groups);
 

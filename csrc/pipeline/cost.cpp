@@ -33,7 +33,8 @@ double Cost::sync_s(double parameter_bytes, int replicas, const Level& level,
   const double share = static_cast<double>(replicas - 1) / replicas;
   if (model_ == CostModel::kPaper) return 2 * share * parameter_bytes / level.bandwidth;
   const double seconds = 4 * share * parameter_bytes / level.bandwidth;
-  // Only there does the published code let the machines of a component share the work.
+  // Only at the first stage does the published code divide the work among the machines
+  // of a component.
   return is_first ? seconds / level.below : seconds;
 }
 

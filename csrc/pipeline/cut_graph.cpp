@@ -41,7 +41,7 @@ std::vector<CutGraph::Attached> drop_what_is_no_choice(const Profile& profile,
 }
 
 // Each kept layer of `graph` with its group and all that the group needs, directly or
-// not.
+// indirectly.
 std::vector<LayerSet> closures(const LayerGraph& graph, const Groups& groups) {
   std::vector<LayerSet> found(graph.count, LayerSet(graph.count));
   for (size_t i = 0; i < graph.count; ++i) found[groups[i]].insert(i);
@@ -50,8 +50,7 @@ std::vector<LayerSet> closures(const LayerGraph& graph, const Groups& groups) {
   return found;
 }
 
-// All cuts that separate no group, in an order of their own; more than max_cuts when
-// there are more.
+// All cuts that separate no group, in any order. More than max_cuts if there are more.
 std::vector<LayerSet> find_cuts(const LayerGraph& layers, const Groups& groups,
                                 size_t first, const CutOptions& options) {
   const LayerGraph graph = graph_of(layers, groups);
@@ -64,7 +63,7 @@ std::vector<LayerSet> find_cuts(const LayerGraph& layers, const Groups& groups,
     if (known.insert(larger).second) found.push_back(std::move(larger));
   };
   const bool from_first = options.rule == CutRule::kFromFirstSource;
-  // By group, if any may come next: all that has to be done before.
+  // By group, if it may come next: all layers that must be done before.
   std::vector<std::pair<size_t, LayerSet>> before;
   if (!from_first)
     for (const size_t i : graph.in_order()) {
@@ -76,7 +75,7 @@ std::vector<LayerSet> find_cuts(const LayerGraph& layers, const Groups& groups,
     for (const auto& [layer, needs] : before)
       if (!done.contains(layer) && done.contains(needs)) take(done, layer);
     if (!from_first) return;
-    LayerSet next(graph.count);  // what takes from a layer that is done
+    LayerSet next(graph.count);  // layers that need a layer of the cut
     done.for_each([&](size_t layer) {
       for (const size_t to : graph.needed_by[layer]) next.insert(to);
     });
@@ -89,14 +88,14 @@ std::vector<LayerSet> find_cuts(const LayerGraph& layers, const Groups& groups,
   else
     extend(nothing);
   for (size_t at = 0; at < found.size() && found.size() <= options.max_cuts; ++at) {
-    const LayerSet done = found[at];  // a copy: `found` moves
+    const LayerSet done = found[at];  // a copy, because `found` may reallocate
     extend(done);
   }
   std::sort(found.begin(), found.end());
   return found;
 }
 
-// For each layer: what it needs and something else needs, too.
+// For each layer: the layers that it and another layer need.
 std::vector<LayerSet> find_shared(const LayerGraph& graph) {
   const auto with_needs = closures(graph, each_alone(graph));
   std::vector<LayerSet> shared(graph.count, LayerSet(graph.count));
@@ -136,18 +135,18 @@ Cut measure(const Profile& profile, const LayerGraph& graph,
   return cut;
 }
 
-// The cuts, and with which layers joined.
+// The cuts, and the layers that were joined for them.
 struct Found {
   std::vector<LayerSet> cuts;
   std::string note;
 };
 
-// Joins layers while there are too many cuts because of branches.
+// Joins layers while branches cause too many cuts.
 Found find_few_cuts(const Profile& profile, const LayerGraph& graph, size_t first,
                     const CutOptions& options) {
   const size_t aim = std::min(options.join_above, options.max_cuts);
   Groups groups = each_alone(graph);
-  // As many cuts as layers are those of layers in a row, and no branches make them.
+  // Layers in a row have as many cuts as layers, so branches are not the cause.
   const size_t num_layers = graph.in_order().size();
   CutOptions at_least_layers = options;
   at_least_layers.max_cuts = std::max(options.max_cuts, num_layers);
@@ -196,7 +195,7 @@ Result<CutGraph> CutGraph::make(const Profile& profile, const CutOptions& option
   LayerGraph graph(profile);
   CutGraph made;
   made.attached_ = drop_what_is_no_choice(profile, graph);
-  size_t first = graph.count;  // of the sources
+  size_t first = graph.count;  // first source
   LayerSet kept(graph.count);
   for (size_t i = graph.count; i-- > 0;) {
     if (graph.is_kept[i]) kept.insert(i);

@@ -2,22 +2,22 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Where a model can be cut in two: sets of layers that hold all that their members
-// need, each known by its antichain, the members that no other member needs. One cut
-// lies before another if it is a part of it, and a stage is what lies between two such
+// Possible cuts of a model: sets of layers that contain all that their members need. A
+// cut is identified by its antichain, the members that no other member needs. A cut
+// lies before another if it is a subset, and a stage is the difference between two such
 // cuts (PipeDream, SOSP 2019, section 3.1, and its published optimizer).
 //
-// Note [layers that are no choice]
-// Sources described as Input... are data: they cost nothing and go with the first
-// stage. A __getitem__ that nothing needs goes with the layer that it takes from.
+// Note [layers without a choice]
+// Sources with the description Input... are data. They cost nothing and belong to the
+// first stage. A __getitem__ that nothing needs belongs to the stage of its input.
 //
 // Note [cuts of several sources]
-// CutRule::kAll takes every cut there is, so that the best plan is among those that the
-// solver looks at, in whatever order the layers stand. With s sources in a row of their
-// own there are at least 2^s cuts. The published optimizer has fewer
-// (kFromFirstSource): the first source in the order of the profile is in every cut, and
-// a further source comes with the first layer that needs it. These are the connected
-// sets around the first source, and the best plan may not be among them.
+// CutRule::kAll takes all cuts, so the solver sees the best plan in any order of the
+// layers. With s sources, each with a row of its own, there are at least 2^s cuts. The
+// published optimizer has fewer (kFromFirstSource). The first source of the profile is
+// in each of its cuts, and a further source comes with the first layer that needs it.
+// These are the connected sets around the first source, and the best plan may be
+// missing.
 
 #include <cstdint>
 #include <span>
@@ -31,15 +31,16 @@
 namespace aikido::pipeline {
 
 struct Cut {
-  LayerSet layers;  // what is done; indices of the profile
-  // Of all that is done.
+  LayerSet layers;  // layers before the cut; indices of the profile
+  // Computing time of these layers.
   double compute_s = 0;
   double activation_bytes = 0;
   double parameter_bytes = 0;
-  // Outputs of what is done, needed by what is not.
+  // Outputs of layers before the cut that layers after it need.
   double crossing_bytes = 0;
   // The same as the published optimizer counts it: outputs of the antichain, and of
-  // what a member of it needs and something else needs, too, done or not.
+  // each layer that a member of the antichain and another layer need, even if that
+  // other layer is before the cut.
   double frontier_bytes = 0;
 };
 
@@ -47,34 +48,35 @@ enum class CutRule { kAll, kFromFirstSource };
 
 struct CutOptions {
   CutRule rule = CutRule::kAll;
-  size_t max_cuts = 5000;  // more are refused
-  // With more cuts layers are joined, step by step (branches.h), as far as there are
-  // steps. max_cuts counts if it is smaller.
+  size_t max_cuts = 5000;  // more cuts are refused
+  // With more cuts, layers are joined step by step (branches.h), as far as there are
+  // steps. max_cuts applies if it is smaller.
   size_t join_above = 5000;
 };
 
 class CutGraph {
  public:
-  // kInvalidArgument if the profile is not valid, nothing is left without its inputs,
-  // there are more than `max_cuts` cuts with all layers joined that may be, or with
-  // kFromFirstSource if it falls into parts that nothing connects.
+  // kInvalidArgument if the profile is not valid, if nothing remains without its
+  // inputs, if there are more than `max_cuts` cuts with all possible layers joined, or,
+  // with kFromFirstSource, if the profile has unconnected parts.
   static Result<CutGraph> make(const Profile& profile, const CutOptions& options);
 
-  // A cut is after all that lie before it; the last is everything but inputs.
+  // A cut has a higher number than all cuts before it. The last cut is everything
+  // except inputs.
   size_t size() const { return cuts_.size(); }
   const Cut& operator[](size_t i) const { return cuts_[i]; }
-  // The cuts that lie before i, ascending.
+  // Cuts before cut i, ascending.
   std::span<const uint32_t> before(size_t i) const { return before_[i]; }
-  // The most stages that cut i can be divided into.
+  // Largest number of stages that cut i can be divided into.
   size_t depth(size_t i) const { return depth_[i]; }
 
-  // Layers of the profile that are no choice, see the note, and the layer that each
-  // goes with: itself for an input.
+  // Layers of the profile without a choice, see the note, with the layer that each
+  // belongs to: itself for an input.
   struct Attached {
     size_t layer, to;
   };
   const std::vector<Attached>& attached() const { return attached_; }
-  // Which layers were joined and why, as one sentence; empty if none were.
+  // One sentence: which layers were joined and why. Empty if none were.
   const std::string& note() const { return note_; }
 
  private:

@@ -27,7 +27,7 @@ bool is_one_f_one_b(Method method) {
   return method == Method::kOneFOneB || method == Method::kAsync;
 }
 
-// "8 and 12 are": multiples of 4 around 10.
+// "8 and 12 are": the multiples of 4 around 10.
 std::string multiples_around(int64_t number, int64_t of) {
   const int64_t below = number / of * of;
   return below == 0 ? concat(of, " is") : concat(below, " and ", below + of, " are");
@@ -259,7 +259,7 @@ class Generator {
     return divisor;
   }
 
-  // Micro-batches that all replicas of the first stage hold.
+  // Micro-batches in flight in all replicas of the first stage.
   int64_t in_flight() const { return int64_t{replicas_[0]} * (warmups_[0] + 1); }
 
   std::vector<Program> order(const Stages& stages) const {

@@ -41,8 +41,7 @@ Result<std::string> to_grid(const Schedule& schedule, const Simulation& simulati
   if (options.max_slots == 0)
     return Status(Code::kInvalidArgument, "max_slots is 0; it takes 1 or more");
   const double slot = options.slot > 0 ? options.slot : shortest(simulation);
-  // A little less, so that sums of times that are no binary fractions make no slot
-  // more.
+  // Slightly less, so that rounding errors of sums do not add a slot.
   const double wanted =
       slot > 0 ? std::ceil(simulation.makespan / slot * (1 - 1e-9)) : 0;
   const bool is_cut = wanted > static_cast<double>(options.max_slots);
@@ -55,7 +54,7 @@ Result<std::string> to_grid(const Schedule& schedule, const Simulation& simulati
   for (const Span& span : simulation.spans) {
     const auto rank = static_cast<size_t>(span.rank);
     const auto text = cell_of(schedule.ranks[rank][span.instruction], with_stage);
-    // Slots whose middle, (i + 1/2) slot, is in [begin, end).
+    // Slots with their middle, (i + 1/2) slot, in [begin, end).
     const double first = std::ceil(span.begin / slot - 0.5 - 1e-9);
     for (size_t i = static_cast<size_t>(std::max(0.0, first));
          i < slots && (static_cast<double>(i) + 0.5) * slot < span.end * (1 - 1e-9);

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Numbers of stages, ranks and micro-batches as indices of vectors.
+// Conversion of numbers of stages, ranks and micro-batches to vector indices.
 
 #include <cstddef>
 

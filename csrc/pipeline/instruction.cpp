@@ -37,8 +37,8 @@ const Form& form_of(Kind kind) {
   return kForms[static_cast<size_t>(kind)];
 }
 
-// Takes a number from 0 up off the front. Empty: there is none, or one with a zero in
-// front, which would not come back as it was.
+// Takes a number from the front of the text. Empty: there is none, or it has leading
+// zeros, which would be lost in the text form.
 std::optional<int> take_number(std::string_view& text) {
   int value = 0;
   const auto [end, error] =
@@ -50,7 +50,7 @@ std::optional<int> take_number(std::string_view& text) {
   return value;
 }
 
-// A sign and a number off the front.
+// Takes a sign and a number from the front.
 bool take(std::string_view& text, char sign, int& number) {
   if (text.empty() || text[0] != sign) return false;
   text.remove_prefix(1);

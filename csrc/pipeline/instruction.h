@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One thing that a rank of a pipeline does. As text, with stage 1, micro-batch 3,
-// weights of version 2 and rank 0 as the other side:
+// Instruction of a rank of a pipeline. As text, with stage 1, micro-batch 3, weights of
+// version 2 and rank 0 as the other side:
 //
 //   F1.3@2       forward                      A1.3<0    receive the input
 //   C1.3@2       forward again (recompute)    A1.3>0    send the output
@@ -13,8 +13,8 @@
 //   push1@2      keep version 2               step1@3   make version 3 of them
 //   pop1@2       version 2 is needed no more
 //
-// The stage is always one of the rank that does it. What waits for what is in
-// schedule.h. Plain values; any thread.
+// The stage is always a stage of the executing rank. schedule.h defines which
+// instruction waits for which. Plain values; any thread.
 
 #include <cstdint>
 #include <optional>
@@ -27,13 +27,13 @@ enum class Kind : uint8_t {
   kForward,
   kRecompute,       // outputs of layers, from the stage's input, for the backward
   kBackward,        // of input and weights
-  kInputGradient,   // the first half of a backward,
-  kWeightGradient,  // and the second, which nothing but the step waits for
+  kInputGradient,   // first half of a backward
+  kWeightGradient,  // second half; only the step waits for it
   kSendActivation,
   kReceiveActivation,
   kSendGradient,
   kReceiveGradient,
-  kReduce,  // of what has come together here since the one before
+  kReduce,  // gradients that this rank has collected since the last reduce
   kStep,
   kPush,
   kPop,
@@ -44,20 +44,20 @@ struct Instruction {
   Kind kind = Kind::kForward;
   int stage = 0;
   int micro_batch = -1;  // computing and messages
-  int version = -1;      // of weights: those that are read, made, kept
-  int peer = -1;         // messages: the rank at the other side
+  int version = -1;      // version of the weights that is read, made or kept
+  int peer = -1;         // messages: rank at the other side
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
-// Takes time of the device: F, C, B, I and W.
+// True for instructions that occupy the device: F, C, B, I and W.
 bool is_compute(Kind kind);
 bool is_message(Kind kind);
 bool is_send(Kind kind);
-// "send_activation" and the like, as Python has it.
+// Name in Python, such as "send_activation".
 std::string_view name_of(Kind kind);
 
 std::string to_text(const Instruction& instruction);
-// Empty: it is no instruction.
+// Empty if the text is no instruction.
 std::optional<Instruction> parse_instruction(std::string_view text);
 
 }  // namespace aikido::pipeline

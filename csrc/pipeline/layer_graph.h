@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Layers as a graph: what each needs and is needed by, without the layers that
-// leave no choice (note in cut_graph.h). A plain value: one thread at a time.
+// Layers as a graph of their dependencies, without the layers that have no choice (note
+// in cut_graph.h). A plain value: one thread at a time.
 
 #include <cstddef>
 #include <vector>
@@ -20,7 +20,7 @@ struct LayerGraph {
   bool is_sink(size_t layer) const { return needed_by[layer].empty(); }
   // Removes the layer and its edges.
   void drop(size_t layer);
-  // The kept layers, each after what it needs.
+  // The kept layers, each after the layers that it needs.
   std::vector<size_t> in_order() const;
 
   size_t count;

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A set of layers of one profile, as a bitmap. All sets that meet are over the same
+// Set of layers of one profile, as a bitmap. Sets in one operation must have the same
 // number of layers. A plain value: one thread at a time.
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class LayerSet {
   bool contains(size_t layer) const {
     return (words_[layer / 64] >> (layer % 64) & 1) != 0;
   }
-  // All of `other` are here.
+  // True if all of `other` are in this set.
   bool contains(const LayerSet& other) const {
     for (size_t i = 0; i < words_.size(); ++i)
       if ((other.words_[i] & ~words_[i]) != 0) return false;
@@ -58,7 +58,7 @@ class LayerSet {
   }
 
   friend bool operator==(const LayerSet&, const LayerSet&) = default;
-  // An order in which a part of a set comes before it.
+  // Order in which a subset comes before its supersets.
   friend bool operator<(const LayerSet& a, const LayerSet& b) {
     return a.words_ < b.words_;
   }

@@ -56,12 +56,12 @@ class Layout {
   struct Batch {  // of one stage
     int home = -1;
     bool has_input = false, has_gradient = false;
-    int version = -1;  // -1: not yet forwarded
+    int version = -1;  // -1: not forwarded yet
   };
-  // What a rank does of the updates of one stage.
+  // Updates of one stage on one rank.
   struct Replica {
-    std::vector<int> left;  // by update - 1: micro-batches here that are to come
-    int reduced = 0;        // updates whose reduce is written; without replicas, step
+    std::vector<int> left;  // by update - 1: micro-batches here that are still to come
+    int reduced = 0;        // updates with a written reduce; without replicas, step
     int version = 0;
   };
   struct Updates {  // of a stage
@@ -104,7 +104,7 @@ class Layout {
     }
   }
 
-  // The version that a forward takes; -1: it is not there yet.
+  // Version for a forward; -1: not available yet.
   int version_for(const Instruction& forward, int rank) {
     const int newest = replica(forward.stage, rank).version;
     int wanted = newest;
@@ -131,7 +131,7 @@ class Layout {
         return true;
     }
   }
-  // The gradients of earlier updates are on their way.
+  // False while the gradients of earlier updates must still be added up.
   bool may_add(const Instruction& next, int rank) {
     return replica(next.stage, rank).reduced + 1 >= update_of(next);
   }
@@ -177,7 +177,7 @@ class Layout {
     write(peer, {receive, to, done.micro_batch, -1, rank});
   }
 
-  // Writes the reductions and steps of a stage that nothing is in the way of any more.
+  // Writes the reductions and steps of a stage that are possible now.
   void settle(int stage) {
     if (options_.overlap_sums && ranks_of(stage).size() > 1) return settle_late(stage);
     Updates& updates = updates_[index(stage)];
@@ -204,7 +204,7 @@ class Layout {
     }
   }
 
-  // The same with steps put off, each rank's to before its next reduce.
+  // As settle(), with each rank's step delayed to before its next reduce.
   void settle_late(int stage) {
     Updates& updates = updates_[index(stage)];
     const auto& ranks = ranks_of(stage);
@@ -245,7 +245,7 @@ class Layout {
                    name_of(schedule_.weights), " this order cannot be carried out")};
   }
 
-  // Copies of versions that are computed with after the next step.
+  // Keeps copies of versions that are still used after the next step.
   void keep_versions() {
     for (Program& program : schedule_.ranks) {
       std::map<std::pair<int, int>, size_t> last_use;  // by stage and version
@@ -273,11 +273,11 @@ class Layout {
   Schedule schedule_;
   const std::vector<Program>& programs_;
   const UpdateOptions& options_;
-  std::vector<size_t> next_;                // by rank: what it computes, or would
+  std::vector<size_t> next_;  // by rank: instruction that it computes, or would compute
   std::vector<bool> is_busy_;               // by rank
   std::vector<Batch> batches_;              // by stage and micro-batch
   std::vector<Updates> updates_;            // by stage
-  using Running = std::pair<int64_t, int>;  // until when, which rank
+  using Running = std::pair<int64_t, int>;  // end of the work, and the rank
   std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
 };
 

@@ -12,7 +12,7 @@ Instruction compute(Kind kind, int stage, int micro_batch) {
   return {kind, stage, micro_batch, -1, -1};
 }
 
-// One program for each replica: `write` gets the program, the stage and its
+// One program for each replica. `write` gets the program, the stage and its
 // micro-batches.
 template <class Write>
 std::vector<Program> for_each_replica(const Stages& stages, const Turns& turns,
@@ -33,9 +33,8 @@ std::vector<Program> for_each_replica(const Stages& stages, const Turns& turns,
   return programs;
 }
 
-// The program of one rank of interleaved_order. Its forwards are numbered, and so are
-// its backwards: number n is of the stage, and the micro-batch, that stage_of and
-// batch_of say.
+// Program of one rank of interleaved_order. Forwards and backwards are numbered;
+// stage_of and batch_of give the stage and micro-batch of number n.
 class Interleaved {
  public:
   Interleaved(int rank, int num_ranks, int stages_per_rank, int num_micro_batches,
@@ -67,7 +66,7 @@ class Interleaved {
   void forward(int n) { add(Kind::kForward, n, false); }
   void backward(int n) {
     add(zero_bubble_ ? Kind::kInputGradient : Kind::kBackward, n, true);
-    // As late as leaves as many in flight on each rank as on the first.
+    // As late as possible, with as many in flight on each rank as on the first.
     if (zero_bubble_ && n >= rank_) add(Kind::kWeightGradient, n - rank_, true);
   }
   void add(Kind kind, int n, bool is_backward) {
@@ -79,7 +78,7 @@ class Interleaved {
   }
 
   const int rank_, num_ranks_, stages_per_rank_;
-  const int portion_;  // micro-batches that a stage takes before the next has its turn
+  const int portion_;  // micro-batches of a stage before the next stage
   const bool zero_bubble_;
   const int count_;  // of forwards
   Program program_;
@@ -106,7 +105,7 @@ Stages stages_in_turns(int num_ranks, int stages_per_rank) {
 
 std::vector<int> warmups_of(const std::vector<int>& replicas) {
   std::vector<int> warmups(replicas.size());
-  int held = 0;  // by the stage after
+  int held = 0;  // forwards of the stage after
   for (size_t s = replicas.size(); s-- > 0;) {
     warmups[s] = (held + replicas[s] - 1) / replicas[s];
     held = replicas[s] * (warmups[s] + 1);

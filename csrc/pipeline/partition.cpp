@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kMostComponents = 1024;
 constexpr int64_t kMostMachines = int64_t{1} << 20;
-// Above, branches are joined where there are several levels: a level below others is
-// solved for all pairs of cuts.
+// With more cuts, branches are joined if there are several levels, because a level
+// below others is solved for all pairs of cuts.
 constexpr size_t kManyCutsForLevels = 1500;
 
 Result<std::vector<Level>> levels_of(const PartitionOptions& options) {
@@ -59,24 +59,24 @@ Status check_limits(const PartitionOptions& options) {
   return Status::ok();
 }
 
-// Whole bytes, which no digit is lost of.
+// Whole bytes, with all digits.
 std::string bytes_text(double bytes) {
   return concat(static_cast<int64_t>(std::ceil(bytes)));
 }
 
-// Turns the blocks of the solver into stages.
+// Converts the blocks of the solver to stages.
 class Writer {
  public:
   Writer(const CutGraph& cuts, const Cost& cost, const std::vector<Level>& levels,
          Plan& plan)
       : cuts_(cuts), cost_(cost), levels_(levels), plan_(plan) {}
 
-  // What surrounds some blocks.
+  // Surroundings of some blocks.
   struct Around {
     Load load;
     std::vector<int> replicas;  // highest level first
     double memory_bytes = 0;
-    const Level* input = nullptr;  // where the first of them takes its input
+    const Level* input = nullptr;  // where the first block takes its input
   };
 
   void write(const std::vector<Block>& blocks, size_t level, const Around& around) {
@@ -157,8 +157,9 @@ class Writer {
   Plan& plan_;
 };
 
-// By layer: its place in an order in which each comes after what it needs. `is_before`
-// says which of two layers comes first if both may. Requires: a valid profile.
+// By layer: its position in an order where each comes after the layers that it needs.
+// `is_before` decides between two layers that may both be next. Requires: a valid
+// profile.
 template <class IsBefore>
 std::vector<size_t> places_of(const Profile& profile, IsBefore is_before) {
   const size_t count = profile.layers.size();
@@ -181,8 +182,8 @@ std::vector<size_t> places_of(const Profile& profile, IsBefore is_before) {
 }
 
 // The same profile in an order that does not depend on the order of its lines, and the
-// number that each layer had before. Sums are then equal to the bit, and of equal plans
-// the same one is found.
+// former number of each layer. So sums are equal to the bit, and the same one of
+// several equal plans is found.
 struct Ordered {
   Profile profile;
   std::vector<size_t> numbers;
@@ -202,7 +203,7 @@ Ordered in_own_order(const Profile& profile) {
   return made;
 }
 
-// Layers that were no choice go with the others.
+// Adds the layers without a choice to their stages.
 void attach(const CutGraph& cuts, Plan& plan) {
   for (const auto& [layer, to] : cuts.attached()) {
     auto& stages = plan.stages;
@@ -214,7 +215,7 @@ void attach(const CutGraph& cuts, Plan& plan) {
   }
 }
 
-// The stages that the solver found.
+// Plan with the stages that the solver found.
 Plan written(const Profile& profile, const CutGraph& cuts, const Cost& cost,
              const std::vector<Level>& levels, Solver& solver) {
   Plan plan;
@@ -227,7 +228,8 @@ Plan written(const Profile& profile, const CutGraph& cuts, const Cost& cost,
   return plan;
 }
 
-// Says why: `smallest` is the plan that needs least, `needed` bytes on a machine.
+// Error text: `smallest` is the plan with the least memory, `needed` bytes on a
+// machine.
 Status too_small(const Profile& profile, double memory_bytes, double needed,
                  const Plan& smallest) {
   const auto largest = std::max_element(
@@ -247,7 +249,7 @@ Status too_small(const Profile& profile, double memory_bytes, double needed,
                         ", ", told));
 }
 
-// Requires: options whose values make sense.
+// Requires: valid options.
 Result<Plan> solve(const Profile& profile, const PartitionOptions& options,
                    const std::vector<Level>& levels) {
   CutOptions cut_options;

@@ -88,7 +88,8 @@ Result<Layer> read_layer(std::string_view line) {
   const auto parts = split(line, kSeparator);
   Layer layer;
   layer.id = parts.front();
-  // A description may hold the separator: the figures are what begins as they do.
+  // A description may contain the separator, so the numbers are found by their first
+  // key.
   const auto figures = std::find_if(parts.begin(), parts.end(), [](auto part) {
     return part.starts_with("forward_compute_time");
   });
@@ -117,7 +118,7 @@ Result<Layer> read_layer(std::string_view line) {
 Status validate_layer(const Layer& layer, size_t number) {
   if (layer.id.empty())
     return invalid(concat("layer ", number, " of the profile has an empty id"));
-  // What would not come back from a file.
+  // Refuses text that could not be read back from a file.
   const auto breaks = [](std::string_view text) {
     return text.find_first_of("\r\n") != std::string_view::npos;
   };
@@ -140,10 +141,11 @@ Status validate_layer(const Layer& layer, size_t number) {
   return Status::ok();
 }
 
-using Needs = std::vector<std::vector<size_t>>;  // by layer: who needs its output
+// By layer: layers that need its output.
+using Needs = std::vector<std::vector<size_t>>;
 
-// "a -> b -> a" of a cycle through `start`. Requires: everything reachable from there
-// has something that needs it among `left`.
+// "a -> b -> a" of a cycle through `start`. Requires: each layer reachable from there
+// is needed by another layer of `left`.
 std::string cycle_from(size_t start, const Needs& needed_by,
                        const std::vector<bool>& left, const Profile& profile) {
   std::vector<size_t> path;
@@ -161,7 +163,7 @@ std::string cycle_from(size_t start, const Needs& needed_by,
   return text + quoted(profile.layers[at].id);
 }
 
-// Takes away layers that nothing needs, again and again; a cycle stays.
+// Removes layers that nothing needs, repeatedly; only cycles remain.
 Status refuse_cycle(const Profile& profile) {
   const size_t count = profile.layers.size();
   Needs needed_by(count), needs(count);
@@ -195,7 +197,7 @@ std::string shortest(double value) {
   return {text.data(), end};
 }
 
-using Index = std::unordered_map<std::string, size_t>;  // of a layer, by its id
+using Index = std::unordered_map<std::string, size_t>;  // index of a layer by its id
 
 // Adds an edge between known layers, once.
 Status add_edge(Profile& profile, const Index& index, const std::string& from,
@@ -254,7 +256,7 @@ Result<Profile> parse_profile(std::string_view text) {
   };
   Profile profile;
   std::vector<EdgeLine> edges;
-  std::vector<size_t> lines;  // of the layers
+  std::vector<size_t> lines;  // line of each layer
   Index index;
   size_t number = 0;
   for (size_t at = 0; at < text.size();) {

@@ -2,15 +2,15 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What was measured of each layer of a model, and which layers need the output of
-// which. Read from and written as text in the form of PipeDream's profiler:
+// Profile of a model: measurements of each layer, and the edges between layers. Read
+// and written as text in the form of PipeDream's profiler:
 //
 //   <id> -- <description> -- forward_compute_time=<ms>, backward_compute_time=<ms>,
-//     activation_size=<bytes>, parameter_size=<bytes> [-- stage_id=<k>]   (one line)
+//       activation_size=<bytes>, parameter_size=<bytes> [-- stage_id=<k>]   (one line)
 //   <tab><id> -- <id>                                        (output of, needed by)
 //
-// An activation size may be a list, [a; b; c]: it is read as its sum. All figures are
-// of one mini-batch on one machine. Plain values; any thread.
+// An activation size may be a list, [a; b; c], which is read as its sum. All numbers
+// are for one mini-batch on one machine. Plain values; any thread.
 
 #include <compare>
 #include <cstddef>
@@ -30,7 +30,7 @@ struct Layer {
   double backward_ms = 0;
   double activation_bytes = 0;  // of the output, and of its gradient on the way back
   double parameter_bytes = 0;
-  int stage = -1;  // as a plan gave it; -1: none
+  int stage = -1;  // from a plan; -1: none
   friend bool operator==(const Layer&, const Layer&) = default;
 };
 
@@ -45,19 +45,19 @@ struct Profile {
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 
-// kInvalidArgument with a sentence that names the layer: there is none, an id is empty
-// or there twice, a figure is negative or no number, an edge ends nowhere or where it
-// begins, or edges make a cycle.
+// kInvalidArgument names the layer: no layers, an id that is empty or used twice, a
+// number that is negative or not finite, an edge with an invalid end or equal ends, or
+// a cycle.
 Status validate(const Profile& profile);
 
-// Both make a valid profile, or kInvalidArgument with a sentence that names the layer,
-// and the line of a text. Edges are pairs of ids; one that is there twice counts once.
+// Both return a valid profile. kInvalidArgument names the layer, and the line of a
+// text. Edges are pairs of ids; duplicates count once.
 Result<Profile> make_profile(
     std::vector<Layer> layers,
     const std::vector<std::pair<std::string, std::string>>& edges);
 Result<Profile> parse_profile(std::string_view text);
 
-// Reading it gives the same figures, to the bit.
+// Reading the text gives exactly the same numbers.
 std::string to_text(const Profile& profile);
 
 }  // namespace aikido::pipeline

@@ -80,7 +80,7 @@ class Run {
     return place_of(schedule_, rank, next_[index(rank)]);
   }
 
-  // The rank that one that cannot go on waits for.
+  // Rank that a blocked rank waits for.
   std::optional<int> waits_for(int rank) const {
     const Instruction* at = head(rank);
     if (is_message(at->kind)) return at->peer;
@@ -91,7 +91,7 @@ class Run {
     return std::nullopt;
   }
 
-  // Whether the rank would still come to what `rank` waits for.
+  // True if `peer` will still reach the instruction that `rank` waits for.
   bool comes(int peer, const Instruction& waiting, int rank) const {
     const auto& program = schedule_.ranks[index(peer)];
     const Instruction wanted =

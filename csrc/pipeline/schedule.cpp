@@ -106,7 +106,7 @@ class Reader {
     return read_instructions(words, 2);
   }
 
-  // "0:" after the first word; they come in order.
+  // "0:" after the first word; the numbers ascend.
   static Status check_label(const std::vector<std::string_view>& words, size_t next,
                             std::string_view form) {
     const auto label = words.size() > 1 ? words[1] : std::string_view{};
@@ -143,7 +143,7 @@ class Reader {
 
   Schedule schedule_;
   bool has_batches_ = false, has_weights_ = false;
-  bool is_in_rank_ = false;  // the line before was one of a rank
+  bool is_in_rank_ = false;  // the last line was a line of a rank
 };
 
 }  // namespace

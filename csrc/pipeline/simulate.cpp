@@ -112,7 +112,7 @@ class Simulator {
   }
   bool is_last(int stage) const { return stage + 1 == schedule_.num_stages(); }
 
-  // When what an instruction needs is there; below 0: not known yet.
+  // Time when the inputs of an instruction are available; negative: unknown yet.
   double needed_at(const Instruction& it) const {
     switch (it.kind) {
       case Kind::kForward:
@@ -134,7 +134,7 @@ class Simulator {
     return found->second.last + timing_.stages[index(step.stage)].reduce;
   }
 
-  // Does the next instruction of a rank, unless it is not known when it can.
+  // Executes the next instruction of a rank, unless its time is unknown.
   bool advance(int rank) {
     const auto& program = schedule_.ranks[index(rank)];
     size_t& next = next_[index(rank)];
@@ -182,7 +182,7 @@ class Simulator {
     if (is_gradient && it.stage == 0) completed_.push_back(now);
   }
 
-  // To another stage of the same rank; else a message says when it is there.
+  // To another stage of the same rank. Otherwise a message determines the time.
   void hand_over(std::vector<double>& at, int stage, int micro_batch, int rank,
                  double now) const {
     if (homes_[batch(stage, micro_batch)] == rank) at[batch(stage, micro_batch)] = now;
@@ -195,8 +195,8 @@ class Simulator {
     return free_at;
   }
 
-  // The pace at which micro-batches come back to the first stage, over the second half
-  // of the time in which it runs full, in whole turns of all replicas.
+  // Time between micro-batches that return to the first stage, over the second half of
+  // the steady phase, in whole turns of all replicas.
   std::optional<double> period(const Validation& validation) {
     std::sort(completed_.begin(), completed_.end());
     size_t turn = 1, in_flight = 0;
@@ -227,7 +227,8 @@ class Simulator {
   std::vector<double> clock_;                   // by rank
   std::vector<double> input_at_, gradient_at_;  // by stage and micro-batch; -1: unknown
   std::vector<int> homes_;                      // by stage and micro-batch: its rank
-  std::map<std::pair<int, int>, double> links_;    // by ranks: until when it is taken
+  std::map<std::pair<int, int>, double>
+      links_;  // by ranks: time until which the link is busy
   std::map<std::pair<int, int>, Reduce> reduces_;  // by stage and version
   std::vector<double> completed_;                  // at the first stage
   std::vector<int> woken_;

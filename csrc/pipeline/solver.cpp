@@ -108,7 +108,7 @@ Solver::Row Solver::row(size_t level, Load load, int used, int32_t begin) {
   return made;
 }
 
-// Pipelines whose last stage is another than the first.
+// Pipelines of several stages.
 void Solver::extend(size_t level, Load load, int used, int32_t begin, size_t to,
                     Row& row) {
   double* const best = row.at(to);
@@ -127,15 +127,16 @@ void Solver::extend(size_t level, Load load, int used, int32_t begin, size_t to,
   }
 }
 
-// The same where a stage costs the same whatever comes after it: for each k, a product
-// of two short vectors with max for times and min for plus.
+// As extend(), if the cost of a stage does not depend on the stages after it. For each
+// k it is a product of two short vectors, with max for times and min for plus.
 void Solver::extend_freely(size_t level, int used, int32_t begin, size_t to, Row& row) {
   double* const best = row.at(to);
   for (const uint32_t k : cuts_.before(to)) {
     const auto from = static_cast<int32_t>(k);
     if (from <= begin) continue;
     const double* const before = row.at(k);
-    // k does not come after `begin`, or has no way: one for several would do for one.
+    // Cut k is not after `begin`, or impossible: if one component does not suffice,
+    // several do not either.
     if (before[1] == kNever) continue;
     const Span span{from, static_cast<int32_t>(to), false};
     for (int r = 1; r <= most_replicas(used - 1); ++r) {

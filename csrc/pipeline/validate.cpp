@@ -14,30 +14,30 @@
 namespace aikido::pipeline {
 namespace {
 
-// What the whole schedule says of one micro-batch on one stage.
+// Facts of the whole schedule about one micro-batch on one stage.
 struct Batch {
-  int home = -1;     // the rank that does it
-  int version = -1;  // of its forward
-  int update = 0;    // that its gradient is in; 0: none yet
+  int home = -1;     // rank that computes it
+  int version = -1;  // version of its forward
+  int update = 0;    // update that contains its gradient; 0: none yet
   bool is_recomputed = false;
 };
 
-// What a rank has done of one micro-batch on one stage.
+// Progress of a rank with one micro-batch on one stage.
 struct Progress {
   bool has_input = false, has_gradient = false;  // received
   bool forward = false, recomputed = false;
-  bool backward = false;  // or its first half
-  bool weights = false;   // whole
+  bool backward = false;  // whole backward or its first half
+  bool weights = false;   // all gradients of weights
   bool sent_output = false, sent_gradient = false;
 };
 
-// What a rank has of the weights of one stage.
+// Weights of one stage on a rank.
 struct Weights {
   int newest = 0;
-  int reduced = 0;               // the version that the last reduce is for
+  int reduced = 0;               // version that the last reduce is for
   std::set<int> kept;            // by push
-  std::map<int, size_t> pushed;  // where
-  std::optional<size_t> open;    // the last gradient that is in no update yet
+  std::map<int, size_t> pushed;  // instruction of each push
+  std::optional<size_t> open;    // last gradient that is in no update yet
   std::optional<size_t> last_reduce;
 
   int count() const { return static_cast<int>(kept.size() + 1 - kept.count(newest)); }
@@ -112,7 +112,7 @@ class Validator {
     return Status::ok();
   }
 
-  // Numbers in range, before anything is looked up by them.
+  // Checks the ranges of numbers before they are used as indices.
   Status check_numbers() const {
     size_t forwards = 0;
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank)
@@ -122,7 +122,7 @@ class Validator {
       }
     const size_t needed =
         index(schedule_.num_stages()) * index(schedule_.num_micro_batches);
-    // Where very few are missing there is a better sentence, by instruction.
+    // If only a few are missing, another check has a better text, with the instruction.
     if (forwards < needed / 2)
       return {Code::kInvalidArgument,
               concat(schedule_.num_micro_batches, " micro-batches on ",
@@ -155,7 +155,7 @@ class Validator {
     return Status::ok();
   }
 
-  // Who does what, with which version, and in which update it is.
+  // Collects the rank, version and update of each micro-batch.
   Status survey() {
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {
       std::map<int, int> updates;  // closed, by stage
@@ -182,8 +182,8 @@ class Validator {
     return Status::ok();
   }
 
-  // Each stage does each micro-batch. The sentence is about an instruction that needs
-  // what is missing, if there is one.
+  // Each stage does each micro-batch. The text names an instruction that needs the
+  // missing one, if there is one.
   Status check_complete() const {
     const auto missing = std::find_if(batches_.begin(), batches_.end(),
                                       [](const Batch& of) { return of.home < 0; });
@@ -200,7 +200,7 @@ class Validator {
         concat("no rank of stage ", stage, " does micro-batch ", micro_batch));
   }
 
-  // A rank's list by itself.
+  // Checks a rank's list alone.
   Status walk(int rank) {
     walk_ = {};
     const auto& program = schedule_.ranks[index(rank)];
@@ -242,7 +242,7 @@ class Validator {
   Progress& progress(int stage, int micro_batch) {
     return walk_.progress[{stage, micro_batch}];
   }
-  // What another stage on this rank has done, if it did this micro-batch.
+  // True if another stage on this rank has done it, for a micro-batch of this rank.
   bool is_done_here(int rank, int stage, int micro_batch, bool Progress::*what) {
     return batch(stage, micro_batch).home == rank && progress(stage, micro_batch).*what;
   }
@@ -478,7 +478,7 @@ class Validator {
   const ValidateOptions& options_;
   std::vector<Batch> batches_;
   std::vector<std::map<int, std::vector<int>>> members_;  // micro-batches, by update
-  Walk walk_;                                             // of the rank that is walked
+  Walk walk_;  // state of the rank being checked
   Validation result_;
 };
 

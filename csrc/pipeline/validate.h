@@ -2,19 +2,19 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Whether a schedule can be carried out and computes what its policy promises, without
-// running anything. Checked are, by the note in schedule.h:
+// Check that a schedule can be executed and keeps the promises of its policy, without
+// running it. By the note in schedule.h, these are checked:
 //
-// - order: each stage does each micro-batch once, on one of its ranks, forward, then
-//   backward (or both halves); nothing is used before it is computed or received, and
-//   each message has both ends, at the ranks that have its stages;
+// - order: each stage does each micro-batch once, on one of its ranks, forward and then
+//   backward (or both halves). Nothing is used before it is computed or received. Each
+//   message has both ends, at the ranks of its stages;
 // - messages: if each send and receive waited in place for its other end, all ranks
-//   would still come to the end of their lists. A reduce does not wait, a step does;
-// - updates: each gradient is in one update of its stage, all replicas take all steps;
-//   but for stash an update has the same micro-batches on all stages;
-// - versions: what is computed with is there, a backward takes the version of its
-//   forward, and that is the one of the policy; 2bw keeps two, flush one;
-// - memory: micro-batches whose activations a rank holds, against a limit.
+//   would still finish. A reduce does not wait, a step does;
+// - updates: each gradient is in one update of its stage, and all replicas take all
+//   steps. Except with stash, an update has the same micro-batches on all stages;
+// - versions: the used version exists, a backward uses the version of its forward, and
+//   that is the version of the policy. 2bw keeps two versions, flush one;
+// - memory: the number of micro-batches with activations on a rank, against a limit.
 //
 // Pure; any thread.
 
@@ -27,28 +27,27 @@
 namespace aikido::pipeline {
 
 struct ValidateOptions {
-  std::optional<int> max_activations;  // on any rank
+  std::optional<int> max_activations;  // limit for each rank
 };
 
-// The most that a rank holds at a time.
+// Largest amounts that a rank holds at one time.
 struct RankMemory {
-  // Micro-batches of a stage from forward (of those that are recomputed: from C) to
-  // backward or weight gradient.
+  // Micro-batches of a stage from forward (recomputed: from C) to backward or weight
+  // gradient.
   int activations = 0;
-  int inputs = 0;    // of those that wait for their C, of which only the input is kept
-  int versions = 0;  // of weights, of all its stages
+  int inputs = 0;    // micro-batches that wait for their C, with only the input kept
+  int versions = 0;  // versions of weights, of all its stages
 };
 
 struct Validation {
   std::vector<RankMemory> ranks;
-  // By stage, of update 1, 2 ...: how many updates were missing in the oldest version
-  // that one of its micro-batches took.
+  // By stage, for update 1, 2 ...: how many updates were missing in the oldest version
+  // that one of its micro-batches used.
   std::vector<std::vector<int>> lags;
 };
 
-// kInvalidArgument with a sentence that names rank, instruction and reason; `culprit`
-// is the rank. Not about an instruction are only sentences about the lines of stages,
-// and about ranks that do nothing of what they should.
+// kInvalidArgument names rank, instruction and reason; `culprit` is the rank. Errors in
+// the lines of stages, and of ranks without their work, name no instruction.
 Result<Validation> validate(const Schedule& schedule, const ValidateOptions& options);
 
 }  // namespace aikido::pipeline
