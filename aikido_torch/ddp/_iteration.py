@@ -16,11 +16,11 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aikido_torch import _C
 
-__all__ = ["Iteration", "IterationWatch", "graph_of", "typical"]
+__all__ = ["Iteration", "IterationWatch", "graph_of", "slowest", "typical"]
 
 Marks = tuple[tuple[str, float], ...]
 
@@ -69,13 +69,21 @@ class IterationWatch:
         if name not in self._ready:
             self._ready[name] = self._now_s()
 
-    def wait(self, call: Callable[[], object]) -> None:
-        """Runs `call`, a wait, and excludes its time from the computation."""
+    def wait(self, call: Callable[[], float | None]) -> None:
+        """Runs `call`, a wait, and excludes its time from the computation.
+
+        Args:
+            call: returns the time by the clock of the event that it waits for, or None.
+                Afterwards this thread waits for a core, which counts as computation.
+        """
         begin = self._clock()
+        until: float | None = None
         try:
-            call()
+            until = call()
         finally:
-            self._waited_s += self._clock() - begin
+            now = self._clock()
+            until = now if until is None else min(max(begin, until), now)
+            self._waited_s += until - begin
 
     def step(self) -> Iteration:
         """Ends the present iteration and returns it."""
@@ -114,6 +122,35 @@ def typical(iterations: Sequence[Iteration]) -> Iteration:
         ready=medians(lambda it: it.ready),
         compute_s=statistics.median(it.compute_s for it in iterations),
         seconds=statistics.median(it.seconds for it in iterations),
+    )
+
+
+def slowest(
+    by_rank: Sequence[Iteration], computing_s: Sequence[Sequence[float]]
+) -> Iteration:
+    """The iteration of a rank that computes as long as the slowest rank of each step.
+
+    All ranks wait for the slowest one. On a busy machine that is another rank in each
+    step, so no rank's own median is long enough.
+
+    Args:
+        by_rank: typical ones.
+        computing_s: of each rank, seconds of computing in the same iterations.
+    """
+    found = max(by_rank, key=lambda iteration: iteration.compute_s)
+    longest = sorted(max(each) for each in zip(*computing_s, strict=False))
+    if not longest or found.compute_s <= 0:
+        return found
+    factor = statistics.mean(longest[1:-1] or longest) / found.compute_s
+
+    def scaled(marks: Marks) -> Marks:
+        return tuple((name, factor * at_s) for name, at_s in marks)
+
+    return replace(
+        found,
+        uses=scaled(found.uses),
+        ready=scaled(found.ready),
+        compute_s=factor * found.compute_s,
     )
 
 

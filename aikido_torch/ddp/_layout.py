@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from aikido_torch import _C
 from aikido_torch.ddp._iteration import Iteration, graph_of
-from aikido_torch.ordering import plan_iteration
+from aikido_torch.ordering import plan_iteration, simulate
 
-__all__ = ["Layout", "by_module", "plain", "planned"]
+__all__ = ["Layout", "by_module", "plain", "planned", "predict"]
 
 Kinds = Mapping[str, object]
 
@@ -133,6 +133,34 @@ def planned(
         plan.name,
         plan.candidates,
     )
+
+
+def predict(
+    layout: Layout,
+    iteration: Iteration,
+    num_bytes: Mapping[str, int],
+    link: _C.LinkCost,
+) -> float:
+    """Seconds of an iteration whose sums go on in the next forward.
+
+    Args:
+        layout: which is not plain.
+        iteration: its parameters without use or gradient are not sent in time.
+    """
+    seen = {name for name, _ in iteration.uses} & {name for name, _ in iteration.ready}
+    at: dict[str, int] = {}
+    buckets: dict[str, list[str]] = {}
+    for names, place in zip(layout.buckets, layout.places, strict=True):
+        if known := [name for name in names if name in seen]:
+            buckets[known[0]] = known
+            at[known[0]] = place
+    sizes = {
+        first: sum(num_bytes[n] for n in names) for first, names in buckets.items()
+    }
+    graph = graph_of(_coarse(iteration, buckets), sizes, link)
+    order = sorted(graph.transfers, key=at.__getitem__)
+    timeline = simulate(graph, order, link="preemptive", compute="program")
+    return timeline.makespan_s
 
 
 def _atoms(

@@ -28,7 +28,7 @@ from aikido_torch.ddp._agreement import (
 from aikido_torch.ddp._awaited import claim
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._iteration import Iteration, IterationWatch
-from aikido_torch.ddp._layout import Layout, by_module
+from aikido_torch.ddp._layout import Layout
 from aikido_torch.ddp._overlap_checks import (
     check_arguments,
     check_eager,
@@ -68,11 +68,12 @@ class OverlappedDataParallel(nn.Module):
     sum is complete, and the next forward waits for each parameter where it uses it. So
     sums can continue during the next forward, in the order in which it needs them.
 
-    After some steps, buckets and order are planned from measured times
-    (`aikido_torch.ordering`), and planned again when the links get another rate. The
-    plan and the buckets of DistributedDataParallel take turns of some steps, and the
-    plan stays only if it is faster. Otherwise the backward waits for the sums and the
-    step is done at once, at the cost of DistributedDataParallel.
+    Training begins with the buckets of DistributedDataParallel: the backward waits for
+    the sums and the step is done at once, at the cost of DistributedDataParallel. After
+    some steps, buckets and order are planned from measured times
+    (`aikido_torch.ordering`), and planned again when the links get another rate. A plan
+    that promises to be 5 % faster and the first buckets take turns of some steps. The
+    plan stays only if it is faster and takes the predicted time within 10 %.
 
     The results equal those of DistributedDataParallel over aikido with the same
     optimizer, bit for bit; over another backend sums may round differently.
@@ -126,7 +127,7 @@ class OverlappedDataParallel(nn.Module):
             process_group: an aikido group; None is the default group.
             policy: None is `WaitAll()`; or `SkipStraggler(...)`. Then calls of your own
                 that may skip need another group.
-            plan: False keeps a bucket for each module.
+            plan: False sums a bucket for each module, without plan and plain buckets.
             watch: "first" watches some forwards operation by operation: the first, each
                 100th, and each forward after a new order of modules. "always" watches
                 each forward, which costs some microseconds for each operation. A model
@@ -170,6 +171,7 @@ class OverlappedDataParallel(nn.Module):
         self._backward = -1
         self._watch = IterationWatch()
         self._planner = Planner(self._backend, process_group, self._bytes, self._kinds)
+        self._is_close = True  # uses and gradients of all parameters are watched
         self._retune = self._planner.retune
         self._is_settled = False
         self._ended: list[Sum] = []
@@ -178,21 +180,22 @@ class OverlappedDataParallel(nn.Module):
         self._whole_step: Callable[[], object] = optimizer.step
         self._watching: list[Any] = []  # hooks that only planned buckets need
         self._broadcast_state()
-        self._adopt(by_module(list(reversed(trained)), list(trained), self._kinds))
+        first = self._planner.first(
+            list(reversed(trained)), list(trained), is_plain=self._tries
+        )
+        self._adopt(first)
         self._install()
 
     # ---- for the training loop ----
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the module's forward, which waits for each parameter where it is
-        needed.
-        """
+        """Runs the module's forward, which waits for each parameter that it needs."""
         check_eager()
         if self._is_closed or not torch.is_grad_enabled():
             self.synchronize()
             return self.module(*args, **kwargs)
         self._sums.begin_forward()
-        if self._layout.is_plain:
+        if not self._is_close:
             outputs = self.module(*args, **kwargs)
             self._hook_outputs(outputs)
             return outputs
@@ -209,9 +212,7 @@ class OverlappedDataParallel(nn.Module):
     def named_parameters(
         self, *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters after the last step, unlike those of `module`; waits for that
-        step.
-        """
+        """Waits for the last step, and yields parameters as of then."""
         self.synchronize()
         return super().named_parameters(*args, **kwargs)
 
@@ -363,6 +364,11 @@ class OverlappedDataParallel(nn.Module):
 
     # ---- set-up ----
 
+    @property
+    def _tries(self) -> bool:
+        """It begins with plain buckets, and tries plans beside them."""
+        return self._plans and not self._skips
+
     def _broadcast_state(self) -> None:
         with torch.no_grad():
             for tensor in (*self.module.parameters(), *self.module.buffers()):
@@ -412,17 +418,18 @@ class OverlappedDataParallel(nn.Module):
         )
 
     def _watch_module(self, sums: Sums) -> None:
-        """Installs the hooks that `sums` needs, and removes all others."""
+        """Installs the hooks that `sums` or a first plan needs, and removes others."""
+        self._is_close = not (self._layout.is_plain and self._is_settled)
         for hook in self._watching:
             hook.remove()
         self._watching.clear()
         gradient = Hook(self._on_gradient, is_weak=True)
         trained: dict[str, Any] = self._trained  # torch leaves some methods untyped
         for name, parameter in trained.items():
-            if not isinstance(sums, PlainSums) or name in sums.triggers:
+            if self._is_close or name in sums.triggers:
                 hook = parameter.register_post_accumulate_grad_hook(gradient)
                 self._watching.append(hook)
-        if isinstance(sums, PlainSums):
+        if not self._is_close:
             return
         before = Hook(self._before_forward, self._check_copy)
         after = Hook(self._after_forward)
@@ -483,7 +490,8 @@ class OverlappedDataParallel(nn.Module):
             self._sums.check_done(name)
             return
         check_gradient(name, parameter)
-        self._watch.ready(name)
+        if self._is_close:  # else only some parameters would be seen
+            self._watch.ready(name)
         self._sums.take(name)
 
     def _hook_outputs(self, outputs: object) -> None:
@@ -545,13 +553,11 @@ class OverlappedDataParallel(nn.Module):
                 self._settle()
         elif is_asked_to_plan:
             self._plan_anew()
-        may_plan = self._plans and self._is_settled and not self._skips
+        may_plan = self._tries and self._is_settled
         self._sums.signal = may_plan and self._retune.wants_plan
 
     def _check_parameters(self) -> None:
-        """Checks the parameters again if the optimizer's groups or requires_grad have
-        changed.
-        """
+        """Checks the parameters again if groups or requires_grad have changed."""
         groups = self._optimizer.param_groups
         stepped = [id(p) for group in groups for p in group["params"]]
         seen = stepped, [p.requires_grad for p in self._all]
@@ -560,9 +566,7 @@ class OverlappedDataParallel(nn.Module):
             self._seen = seen
 
     def _adopt_order(self, first: Iteration) -> None:
-        """Adopts the order of parameters that rank 0 observed in the first
-        iteration.
-        """
+        """Adopts the order of parameters in the first iteration of rank 0."""
         self.synchronize()
         ready = [name for name, _ in first.ready]
         uses = [self._names[i] for i in self._uses.order]
@@ -571,17 +575,24 @@ class OverlappedDataParallel(nn.Module):
             names += [name for name in self._trained if name not in names]
         if not self._plans:
             self._is_settled = True
-        self._adopt(by_module(ready, uses, self._kinds))
+        self._adopt(self._planner.first(ready, uses, is_plain=self._tries))
 
     def _settle(self) -> None:
         self._is_settled = True
-        self._plan_anew()
+        if self._tries:
+            self._watch_module(self._sums)
+        else:
+            self._plan_anew()
 
     def _plan_anew(self) -> None:
         """All ranks adopt the plan of rank 0 for the rank that computes longest."""
         self.synchronize()
-        layout = self._planner.next(self._layout)
-        self._adopt(layout or self._layout)  # from now on with the policy that may skip
+        before = self._layout
+        layout = self._planner.next(before) or before
+        if self._tries and layout.sends_as(before):
+            self._layout = layout
+        else:
+            self._adopt(layout)  # from now on with the policy that may skip
         # A rank that asked for a plan repeats its signal until here.
         self._sums.was_signalled = False
         self._ended.clear()

@@ -33,9 +33,6 @@ class PlainSums(Sums):
 
     After the backward `.grad` is the mean of all ranks, and may be read, changed and
     dropped as with DistributedDataParallel.
-
-    Attributes:
-        triggers: names of the parameters whose gradients must be passed to `take`.
     """
 
     def __init__(
@@ -45,7 +42,7 @@ class PlainSums(Sums):
         step: Callable[[], object],
         backend: _C.AikidoBackend,
         *,
-        wait: Callable[[Callable[[], object]], None],
+        wait: Callable[[Callable[[], float | None]], None],
         on_sum: Callable[[int, float, _C.AikidoWork], None],
     ) -> None:
         super().__init__(parameters, optimizer, step, backend, wait=wait, on_sum=on_sum)
@@ -73,6 +70,8 @@ class PlainSums(Sums):
         self._is_fresh = all(p.grad is None for p in self._all)
 
     def take(self, name: str) -> None:
+        if name not in self.triggers:
+            return
         with self._lock:
             self._has_taken = True
             # No end of this backward is announced, so reads of gradients have to wait.
@@ -126,8 +125,7 @@ class PlainSums(Sums):
                 self._fill(bucket)
             self._send_next()
         for bucket in self._buckets:
-            assert bucket.work is not None
-            self._wait(bucket.work.wait)
+            self._wait_for(bucket)
         for bucket in self._buckets:
             assert bucket.work is not None
             bucket.flat.check_filled()

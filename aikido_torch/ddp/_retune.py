@@ -24,18 +24,30 @@ from aikido_torch import _C
 from aikido_torch.ddp._iteration import Iteration, typical
 from aikido_torch.ddp._trial import Trial
 
-__all__ = ["FIRST_ITERATIONS", "Retune", "Sum", "busy_time", "transfer_time"]
+__all__ = [
+    "FIRST_ITERATIONS",
+    "LEAST_GAIN",
+    "Retune",
+    "Sum",
+    "busy_time",
+    "link_of",
+    "transfer_time",
+]
 
 # (begin, end, bytes) of one sum; seconds of any clock.
 Sum = tuple[float, float, int]
 
 FIRST_ITERATIONS = 3  # iterations that are observed before the first plan
+LEAST_GAIN = 0.05  # share of an iteration that a plan must save to be worth a trial
 _RECENT = 8  # number of recent iterations whose median is the present time
 _OFF = 0.2  # share by which the present time may differ from the predicted time
 # Iterations between two plans because of a wrong prediction; doubles each time.
 _LEAST_PAUSE = 32
+# The same because of another rate; grows by a factor each time.
+_LEAST_RATE_PAUSE, _MOST_RATE_PAUSE, _LONGER = 16, 256, 4
 # After this many pauses, another rate is noticed as quickly as at the beginning.
-_LONG = 2
+_LONG = 8
+_KNOWN = 4  # iterations of a layout after which the cost of its calls is known
 _ENOUGH = 3  # number of equal plans in a row that end the search for a better plan
 _OTHER_COST = 2.0  # factor of a sum's time, up or down, that starts the search again
 
@@ -63,11 +75,12 @@ class Retune:
         self._watched: deque[Iteration] = deque(maxlen=_RECENT)
         self._since = 0  # iterations since the last plan
         self._pause = _LEAST_PAUSE
-        # Pause between two plans because of another rate.
-        self._rate_pause = _RECENT // 2
+        # Pause between two plans because of another rate; here before the first plan.
+        self._rate_pause = _LEAST_RATE_PAUSE // _LONGER
         self._num_equal = 0  # number of plans in a row that changed nothing
         self._sum_bytes = 0.0  # mean bytes of a sum in the last iteration
-        self._alpha_s, self._beta_s = 0.0, 0.0  # fitted cost of calls at the last plan
+        # Fitted cost of calls soon after the last plan.
+        self._then: _C.LinkCost | None = None
         self.trial = Trial()
         self.predicted_s: float | None = None
 
@@ -114,6 +127,16 @@ class Retune:
         return statistics.median(it.seconds for it in self._seen)
 
     @property
+    def recent_s(self) -> list[float]:
+        """Seconds of the last iterations with the present layout, oldest first."""
+        return [iteration.seconds for iteration in self._iterations]
+
+    @property
+    def computing_s(self) -> list[float]:
+        """Seconds of computing in the same iterations."""
+        return [iteration.compute_s for iteration in self._iterations]
+
+    @property
     def iteration(self) -> Iteration:
         """A typical recent iteration whose computation was observed.
 
@@ -138,7 +161,7 @@ class Retune:
 
     def add_transfers(
         self, seen: Sequence[Sequence[Sequence[Sum]]], *, is_one_clock: bool
-    ) -> None:
+    ) -> list[tuple[float, float]]:
         """Adds the results of `sums_by` of all ranks.
 
         Without a common clock, only the rank counts whose sums kept the link busy for
@@ -147,7 +170,11 @@ class Retune:
         Args:
             seen: by rank, iteration and sum.
             is_one_clock: True if the times of all ranks are by one clock.
+
+        Returns:
+            (bytes, seconds) as of one transfer, for each iteration.
         """
+        found = []
         for of_iteration in zip(*seen, strict=False):
             if is_one_clock:
                 sample = transfer_time(of_iteration)
@@ -156,6 +183,8 @@ class Retune:
                 sample = min(each, key=lambda it: it[1], default=None)
             if sample is not None:
                 self._add_transfer(*sample)
+                found.append(sample)
+        return found
 
     def _add_transfer(self, num_bytes: float, seconds: float) -> None:
         self._transfers.add(bytes=num_bytes, seconds=seconds)
@@ -173,17 +202,22 @@ class Retune:
             num_bytes, seconds = busy_time(sums)
             self._sum_bytes = num_bytes
             self._fit.add(bytes=num_bytes, seconds=seconds)
+            if self._since <= _KNOWN:
+                self._then = _copied(self._fit.link)
 
     @property
     def wants_plan(self) -> bool:
         """True if the link has another rate, or the prediction of the last plan is
         wrong.
 
-        Plans that change nothing end the search: each doubles the pause. After _ENOUGH
-        of them in a row, only a link with another cost is a reason for a plan.
+        The first plan is wanted as soon as it can save enough. Plans that change
+        nothing end the search: each doubles the pause. After _ENOUGH of them in a row,
+        only a link with another cost is a reason for a plan.
         """
-        if self.predicted_s is None or self.measured_s is None:
+        if self.measured_s is None:
             return False
+        if self.predicted_s is None:
+            return self._since >= FIRST_ITERATIONS and self._may_gain
         if self.trial.is_on:
             return self.trial.is_due
         if self._since < _RECENT:
@@ -198,7 +232,7 @@ class Retune:
     def tried(self, predicted_s: float) -> None:
         """One side of the trial is over, and another layout was adopted."""
         self.predicted_s = predicted_s
-        self._begin()
+        self._begin(is_other=True)
 
     def planned(self, predicted_s: float, *, is_equal: bool = False) -> None:
         """A new plan was made.
@@ -213,28 +247,63 @@ class Retune:
         # On a machine with other work the rate changes again and again: plan less
         # often.
         is_first_in_long = self._since > _LONG * self._rate_pause
-        self._rate_pause = _RECENT if is_first_in_long else 2 * self._rate_pause
+        longer = min(_LONGER * self._rate_pause, _MOST_RATE_PAUSE)
+        self._rate_pause = _LEAST_RATE_PAUSE if is_first_in_long else longer
         if self._fit.changes != self._changes:
             self.trial.forget()
-        if (calls := self._fit.link) is not None:
-            self._alpha_s, self._beta_s = calls.alpha_s, calls.beta_s
         self.predicted_s = predicted_s
         self._changes = self._fit.changes
-        self._begin()
+        self._then = _copied(self._fit.link)
+        self._begin(is_other=not is_equal)
 
-    def _begin(self) -> None:
-        """Forgets observations that belong to the layout before."""
+    def _begin(self, *, is_other: bool) -> None:
+        """Forgets observations that belong to the layout before.
+
+        Args:
+            is_other: True if the ranks have adopted another layout.
+        """
         self._sums.clear()
+        if is_other:  # calls of another layout take other times on the same link
+            self._fit, self._changes, self._then = _C.LinkFit(), 0, None
         self._since = 0
         self._before = tuple(self._seen)
         self._iterations.clear()
 
     @property
+    def _may_gain(self) -> bool:
+        """Waiting takes a share of an iteration that is worth a plan."""
+        compute_s = statistics.median(it.compute_s for it in self._seen)
+        return compute_s <= (1 - LEAST_GAIN) * (self.measured_s or 0.0)
+
+    @property
     def _has_other_cost(self) -> bool:
-        calls = self._fit.link
-        now_s = 0.0 if calls is None else calls.time_s(self._sum_bytes)
-        then_s = self._alpha_s + self._beta_s * self._sum_bytes
-        return max(now_s, then_s) > _OTHER_COST * min(now_s, then_s)
+        now, then = self._fit.link, self._then
+        if now is None or then is None:
+            return False
+        pair = now.time_s(self._sum_bytes), then.time_s(self._sum_bytes)
+        return max(pair) > _OTHER_COST * min(pair)
+
+
+def _copied(link: _C.LinkCost | None) -> _C.LinkCost | None:
+    """One that does not change with its fit."""
+    if link is None:
+        return None
+    return _C.LinkCost(alpha_s=link.alpha_s, beta_s=link.beta_s)
+
+
+def link_of(samples: Sequence[tuple[float, float]]) -> _C.LinkCost | None:
+    """Mean cost of a byte in (bytes, seconds) of one layout's transfers; None: of none.
+
+    The fastest and the slowest do not count. Transfers of one layout are alike, so
+    nobody can tell what a call costs and what a byte costs.
+    """
+    ordered = sorted((seconds / size, size) for size, seconds in samples if size > 0)
+    middle = ordered[1:-1] or ordered
+    if not middle:
+        return None
+    num_bytes = sum(size for _, size in middle)
+    beta_s = sum(each * size for each, size in middle) / num_bytes
+    return _C.LinkCost(alpha_s=0.0, beta_s=beta_s)
 
 
 def busy_time(sums: Sequence[Sum]) -> tuple[float, float]:

@@ -72,12 +72,15 @@ class Sums:
         step: `optimizer.step` as it was before it was replaced.
         backend: backend of the group.
         wait: called with each function that waits, to exclude its time from computing.
+            That function returns when its sum ended, in seconds of time.monotonic, or
+            None.
         on_sum: called with a bucket's bytes, its send time in seconds, and its call.
 
     Attributes:
         num_due: number of buckets that wait for their step.
         signal: True if this rank sets the signal in the buckets that it sends from now
             on.
+        triggers: names of the parameters whose gradients must be passed to `take`.
         was_signalled: True if a rank has set the signal in the last step that is done.
     """
 
@@ -88,7 +91,7 @@ class Sums:
         step: Callable[[], object],
         backend: _C.AikidoBackend,
         *,
-        wait: Callable[[Callable[[], object]], None],
+        wait: Callable[[Callable[[], float | None]], None],
         on_sum: Callable[[int, float, _C.AikidoWork], None],
     ) -> None:
         self._parameters = dict(parameters)
@@ -138,6 +141,7 @@ class Sums:
         ]
         self._bucket_of = {id(p): b for b in self._buckets for p in b.flat.parameters}
         self._by_priority = sorted(self._buckets, key=lambda b: -b.priority)
+        self.triggers = frozenset(self._parameters)
 
     # ---- gradients ----
 
@@ -225,6 +229,19 @@ class Sums:
             bucket.flat.buffer, self._op, self._policy, bucket.priority, _GROUP_TIMEOUT
         )
 
+    def _wait_for(self, bucket: Bucket) -> None:
+        work = bucket.work
+        assert work is not None
+
+        def call() -> float | None:
+            work.wait()
+            outcome = work.outcome()
+            if outcome is None:
+                return None
+            return bucket.sent_s + outcome.duration_ms / 1e3
+
+        self._wait(call)
+
     def wait_for_gradients(self) -> None:
         """Sends the remaining buckets and waits: `.grad` is the mean, and may be
         changed.
@@ -233,8 +250,7 @@ class Sums:
             return  # no backward since the last step
         self.send_rest()
         for bucket in self._by_priority:
-            assert bucket.work is not None
-            self._wait(bucket.work.wait)
+            self._wait_for(bucket)
             unmark(bucket.flat.parameters)
             bucket.flat.release()
         self._is_released = True
@@ -324,10 +340,9 @@ class Sums:
             self._step_bucket(is_here)
 
     def _step_bucket(self, bucket: Bucket) -> None:
-        values, work = bucket.values, bucket.work
+        values = bucket.values
         assert values is not None
-        assert work is not None
-        self._wait(work.wait)
+        self._wait_for(bucket)
         unmark(bucket.flat.parameters)
         self._check_unwritten(bucket)
         stepped = bucket.flat.attach()

@@ -58,7 +58,7 @@ def measure(
         for arm in ("ddp", "overlapped")
     ]
     with ddp_runs.lab_of(NUM_HOSTS, mbit=MBIT) as lab:
-        turns = context.pick(1, 3)
+        turns = context.pick(2 if megabytes > 1 else 3, 5)
         records = ddp_runs.run(lab, {"model": layers}, arms * turns, context)
     theirs, ours = (
         statistics.median(ddp_runs.step_ms(records, name))
@@ -71,7 +71,8 @@ def measure(
     )
     slower = max(1.0, measured_ms / compute_ms)
     real = [(slower * f, slower * b, size) for f, b, size in layers]
-    note = f"computing {measured_ms:.1f} ms, plan: {seen[-1][0]['plan']}"
+    ends = "; ".join(of_turn[0]["verdict"] or of_turn[0]["plan"] for of_turn in seen)
+    note = f"computing {measured_ms:.1f} ms; {ends}"
     return [
         case.judge(0, value=theirs / ours, reference=1.0, note=note),
         case.judge(1, value=bound_ms(real) / ours, reference=1.0),

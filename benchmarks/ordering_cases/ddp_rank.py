@@ -78,6 +78,7 @@ class Trainer:
             seen["predicted_ms"] = 1e3 * (layout.predicted_s or math.nan)
             seen["plan"] = layout.name
             seen["compute_ms"] = 1e3 * self.overlapped._retune.iteration.compute_s
+            seen["verdict"] = self.overlapped._retune.trial.verdict
             seen["num_plans"] = sum(x.predicted_s is not None for x in plans)
         return seen | {"fingerprint": fingerprint(self._net)}
 

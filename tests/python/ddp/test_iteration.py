@@ -6,6 +6,7 @@ from aikido_torch.ddp._iteration import (
     Iteration,
     IterationWatch,
     graph_of,
+    slowest,
     typical,
 )
 from aikido_torch.ordering import LinkCost, simulate, windows
@@ -34,6 +35,21 @@ def test_what_is_waited_is_no_computing():
     assert seen == Iteration((("a", 1.0), ("b", 3.0)), (("b", 4.0),), 5.0, 10.0)
     clock.now += 2
     assert watch.step() == Iteration((), (), 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "compute_s"), [(None, 0.0), (12.0, 3.0), (9.0, 5.0), (99.0, 0.0)]
+)
+def test_waiting_for_a_core_after_the_sum_has_ended_is_computing(ended, compute_s):
+    clock = Clock()
+    watch = IterationWatch(clock)
+
+    def call():
+        clock.now += 5  # from 10 to 15
+        return ended
+
+    watch.wait(call)
+    assert watch.step().compute_s == compute_s
 
 
 def test_a_wait_that_fails_is_none_either():
@@ -99,3 +115,15 @@ def test_marks_of_one_moment_share_a_piece():
     graph = graph_of(seen, SIZES, LinkCost(alpha_s=0, beta_s=0))
     assert {w.ready_s for w in windows(graph)} == {2.0}
     assert {w.first_use_s for w in windows(graph)} == {3.0}
+
+
+def test_the_slowest_rank_of_each_step_counts():
+    def seen(compute_s):
+        marks = (("a", 0.5 * compute_s), ("b", compute_s))
+        return Iteration(marks[:1], marks[1:], compute_s, 9.0)
+
+    # Of usual steps one of two ranks takes 3 s in turn; 1 and 20 are unusual.
+    computing = [[3.0, 2.0, 3.0, 1.0, 20.0], [2.0, 3.0, 2.0, 1.0, 1.0]]
+    found = slowest([seen(2.0), seen(1.0)], computing)
+    assert found == Iteration((("a", 1.5),), (("b", 3.0),), 3.0, 9.0)
+    assert slowest([seen(2.0), seen(1.0)], [[], []]) == seen(2.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from aikido_torch.ddp._iteration import Iteration
-from aikido_torch.ddp._layout import by_module, plain, planned
+from aikido_torch.ddp._layout import Layout, by_module, plain, planned, predict
 from aikido_torch.ordering import LinkCost
 
 NAMES = ("in.weight", "in.bias", "mid.weight", "out.weight", "out.bias")
@@ -99,3 +99,22 @@ def test_plain_buckets_are_those_of_distributed_data_parallel():
     assert layout.places == (0, 1)
     kinds = ALIKE | {"out.weight": "float64"}
     assert len(plain(READY, SIZES, kinds).buckets) == 3
+
+
+@pytest.mark.parametrize("alpha_s", [0.0, 0.5, 3.0])
+def test_the_prediction_of_a_plan_is_that_of_its_simulation(alpha_s):
+    link = LinkCost(alpha_s=alpha_s, beta_s=0.02)
+    layout = planned(SEEN, SIZES, link, ALIKE)
+    assert predict(layout, SEEN, SIZES, link) == pytest.approx(layout.predicted_s)
+    slow = LinkCost(alpha_s=alpha_s, beta_s=0.2)
+    assert predict(layout, SEEN, SIZES, slow) > 2 * layout.predicted_s
+
+
+def test_the_prediction_leaves_out_what_was_not_seen():
+    link = LinkCost(alpha_s=0.0, beta_s=0.02)
+    names = tuple(SIZES)
+    sizes = SIZES | {"unused": 1000}
+    layout = Layout((names, ("unused",)), (0, 1))
+    without = Layout((names,), (0,))
+    found = predict(layout, SEEN, sizes, link)
+    assert found == predict(without, SEEN, SIZES, link)

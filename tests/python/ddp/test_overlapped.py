@@ -17,6 +17,7 @@ from aikido_torch import trace
 from aikido_torch.ddp import OverlappedDataParallel, _uses
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
+from harness.plain_buckets import plain_buckets
 
 
 def make_net():
@@ -69,6 +70,13 @@ def unseen():
 
 def batch(number):
     return torch.randn(5, 4, generator=torch.Generator().manual_seed(number))
+
+
+@pytest.fixture(autouse=True)
+def sums_go_on():
+    """In the next forward, from the first step on."""
+    with plain_buckets(False):
+        yield
 
 
 @pytest.fixture

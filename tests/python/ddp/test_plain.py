@@ -105,16 +105,30 @@ def test_gradients_are_the_mean_once_the_backward_is_over(training):
     training.check()
 
 
-def test_one_hook_for_each_bucket_is_left(training):
+def test_one_hook_for_each_bucket_is_left_once_enough_was_watched(training):
     def hooks():
         return [
             len(p._post_accumulate_grad_hooks or ()) for p in training.net.parameters()
         ]
 
-    assert sum(hooks()) == len(training.model.layout.buckets)
+    assert hooks() == [1] * 4
+    for number in range(4):
+        training.step(number)
+    assert sum(hooks()) == len(training.model.layout.buckets) < 4
     assert not any(m._forward_pre_hooks for m in training.net.modules())
     training.model.close()
     assert sum(hooks()) == 0
+
+
+def test_uses_and_gradients_are_watched_until_a_plan_can_be_made(training):
+    """Afterwards only some hooks are left, so what they see is not all."""
+    retune = training.model._retune
+    training.step()
+    for number in range(1, 6):
+        training.step(number)
+        seen = retune.iteration
+        assert (len(seen.uses), len(seen.ready)) == (4, 4)
+    assert not retune._iterations[-1].ready
 
 
 def test_a_bucket_is_sent_as_soon_as_it_is_full(training):

@@ -4,7 +4,7 @@ import pytest
 
 from aikido_torch.ddp._iteration import Iteration
 from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._retune import Retune, busy_time, transfer_time
+from aikido_torch.ddp._retune import Retune, busy_time, link_of, transfer_time
 
 SIZES = (4_000, 30_000, 130_000, 500_000)
 
@@ -46,7 +46,8 @@ def test_nothing_is_wanted_before_the_first_plan_or_without_a_reason():
 
 def test_another_rate_of_the_link_is_a_reason():
     retune = planned()
-    assert run(retune, 100, beta_s=4e-6) == 8
+    assert run(retune, 20) is None
+    assert run(retune, 100, beta_s=4e-6) == 4
     # Only transfers tell what the links take now: calls may have waited.
     assert retune.link.beta_s == pytest.approx(1e-6)
     retune.add_link([(size, 0.001 + 4e-6 * size) for size in SIZES])
@@ -100,8 +101,8 @@ def test_rates_that_change_all_the_time_are_looked_at_less_and_less_often():
         if retune.wants_plan:
             at.append(number)
             retune.planned(1.0)
-    assert 2 <= len(at) <= 8
-    assert at[-1] - at[-2] >= 4 * (at[1] - at[0])
+    assert 2 <= len(at) <= 5
+    assert at[2] - at[1] == 4 * (at[1] - at[0]) == 16 * (at[0] + 1)
 
 
 def test_another_cost_of_the_link_begins_the_search_again():
@@ -111,7 +112,8 @@ def test_another_cost_of_the_link_begins_the_search_again():
     assert run(retune, 200) is None
     assert run(retune, 200, beta_s=4e-6) is not None
     retune.planned(1.0)  # another plan
-    assert run(retune, 200, beta_s=1e-6) == 8
+    assert run(retune, 300, beta_s=4e-6) is None
+    assert run(retune, 200, beta_s=1e-6) == 4
 
 
 def test_what_was_measured_is_shown_until_there_is_more():
@@ -209,3 +211,20 @@ def test_a_trial_comes_before_all_other_reasons_for_a_plan():
     )
     assert run(retune, 100, seconds=1.5) == 5
     assert retune.trial.is_due
+
+
+def test_a_gain_is_possible_if_waiting_takes_more_than_a_twentieth():
+    for waited_s, is_wanted in ((0.04, False), (0.06, True)):
+        retune = Retune()
+        wanted = []
+        for _ in range(4):
+            retune.add(Iteration((), (), 1.0 - waited_s, 1.0), [])
+            wanted.append(retune.wants_plan)
+        assert wanted == [False, False, is_wanted, is_wanted]
+
+
+def test_the_cost_of_a_turn_is_the_mean_of_its_usual_transfers():
+    assert link_of([]) is None
+    assert link_of([(0.0, 1.0)]) is None
+    link = link_of([(10.0, 9.0), (10.0, 2.0), (10.0, 3.0), (10.0, 1.0)])
+    assert (link.alpha_s, link.beta_s) == (0.0, pytest.approx(0.25))

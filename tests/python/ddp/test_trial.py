@@ -11,14 +11,22 @@ PLAIN = Layout((("a", "b"),), (0,), name="plain buckets", is_plain=True)
 PLAN = Layout((("a",), ("b",)), (1, 0), 1.0, name="alone, by TAC")
 
 
-def run(trial, *, plan_s, plain_s):
+def turn_over(trial, corrected_s=None):
+    """What is adopted now."""
+    if trial.plan_to_correct is not None and corrected_s is not None:
+        trial.correct(corrected_s)
+    layout, is_over = trial.next()
+    trial.adopted(layout, is_over=is_over)
+    return layout
+
+
+def run(trial, *, plan_s, plain_s, corrected_s=None):
     """The layout that is used in the end."""
     used = PLAN
     while trial.is_on:
         trial.add(plain_s if used.sends_as(PLAIN) else plan_s)
         if trial.is_due:
-            used = trial.next()
-            trial.adopted(used)
+            used = turn_over(trial, corrected_s)
     return used
 
 
@@ -31,20 +39,48 @@ def run(trial, *, plan_s, plain_s):
         (1.0, 1.0, PLAIN.name),
         (1.0, 1.01, PLAIN.name),
         (1.0, 1.03, PLAN.name),
-        # Worse than predicted by more than a tenth: it has to be clearly faster.
-        (1.2, 1.21, PLAIN.name),
-        (1.2, 1.3, PLAN.name),
+        # Within a tenth of its prediction, and not.
+        (1.09, 1.3, PLAN.name),
+        (1.11, 1.3, PLAIN.name),
+        (0.91, 1.3, PLAN.name),
+        (0.89, 1.3, PLAIN.name),
     ],
 )
-def test_the_faster_of_plan_and_plain_buckets_is_used(plan_s, plain_s, name):
+def test_a_plan_is_used_if_it_is_faster_and_predicted(plan_s, plain_s, name):
     trial = Trial()
     trial.begin(PLAN, PLAIN)
     used = run(trial, plan_s=plan_s, plain_s=plain_s)
     assert used.name == name
     assert trial.has_rejected(PLAN) == (name == PLAIN.name)
     assert f"the plan took {1e3 * plan_s:.1f} ms" in trial.verdict
+    assert ("(predicted: 1000.0 ms)" in trial.verdict) == (abs(plan_s - 1) > 0.1)
     if name == PLAIN.name:
         assert used.predicted_s == pytest.approx(plain_s)
+
+
+@pytest.mark.parametrize(
+    ("corrected_s", "name"), [(1.5, PLAN.name), (1.3, PLAIN.name), (1.7, PLAIN.name)]
+)
+def test_the_prediction_from_the_costs_of_its_turns_counts(corrected_s, name):
+    trial = Trial()
+    trial.begin(PLAN, PLAIN)
+    used = run(trial, plan_s=1.5, plain_s=2.0, corrected_s=corrected_s)
+    assert used.name == name
+    if name == PLAN.name:
+        assert used.predicted_s == corrected_s
+
+
+def test_predictions_are_corrected_after_each_turn_of_the_plan():
+    trial = Trial()
+    trial.begin(PLAN, PLAIN)
+    corrected = []
+    while trial.is_on:
+        trial.add(1.0 + trial._turn % 2)
+        if trial.is_due:
+            corrected.append(trial.plan_to_correct is not None)
+            layout = turn_over(trial, 0.8 + 0.1 * len(corrected))
+    assert corrected == [True, False, True]
+    assert layout.predicted_s == pytest.approx((0.9 + 1.1) / 2)
 
 
 def taken(trial, *turns):
@@ -55,8 +91,7 @@ def taken(trial, *turns):
             assert not trial.is_due
             trial.add(seconds)
         assert trial.is_due
-        found.append(trial.next())
-        trial.adopted(found[-1])
+        found.append(turn_over(trial))
     return [layout.name for layout in found]
 
 
@@ -64,46 +99,45 @@ def test_a_single_long_iteration_and_the_change_over_do_not_count():
     trial = Trial()
     trial.begin(PLAN, PLAIN)
     long, usual = (9.0, 1.0, 1.0, 5.0, 1.0), (9.0, 1.1, 1.1, 1.1, 1.1)
-    found = taken(trial, long, usual, (9.0, *[1.0] * 4), usual)
-    assert found == [PLAIN.name, PLAN.name, PLAIN.name, PLAN.name]
+    found = taken(trial, long, usual, (9.0, *[1.0] * 4))
+    assert found == [PLAIN.name, PLAN.name, PLAN.name]
     assert not trial.is_on
 
 
-def test_a_machine_that_gets_slower_makes_neither_side_worse():
+def test_a_machine_that_gets_slower_does_not_make_the_plan_faster():
     trial = Trial()
-    trial.begin(PLAN, PLAIN)
-    turns = [[1.0] * 5, [1.01] * 5, [2.0] * 5, [2.02] * 5]
+    trial.begin(PLAN, PLAIN, [0.7] * 4)
+    turns = [[0.69] * 5, [1.0] * 5, [1.01] * 5]
     assert taken(trial, *turns)[-1] == PLAIN.name
-    trial.forget()
-    trial.begin(PLAN, PLAIN)
-    turns = [[1.0] * 5, [1.1] * 5, [2.0] * 5, [2.2] * 5]
-    assert taken(trial, *turns)[-1] == PLAN.name
+
+
+def test_a_machine_that_gets_faster_does_not_make_the_plan_faster():
+    trial = Trial()
+    trial.begin(PLAN, PLAIN, [1.3] * 4)
+    assert taken(trial, [1.05] * 5, [1.0] * 5)[-1] == PLAIN.name
+    assert not trial.is_on
 
 
 def test_a_few_long_iterations_of_plain_buckets_do_not_make_a_plan_faster():
     trial = Trial()
     trial.begin(PLAN, PLAIN)
     plain = [1.0, 1.0, 4.0, 1.0, 4.0]
-    assert taken(trial, [1.1] * 5, plain, [1.1] * 5, plain)[-1] == PLAIN.name
-
-
-def test_rank_0_chooses_behind_each_turn_of_plain_buckets():
-    trial = Trial()
-    trial.begin(PLAN, PLAIN)
-    seen = []
-    for seconds in (1.0, 1.1, 1.0, 1.1):
-        seen.append(trial.is_choice)
-        taken(trial, [seconds] * 5)
-    assert seen == [False, True, False, True]
+    assert taken(trial, [1.1] * 5, plain, [1.1] * 5)[-1] == PLAIN.name
     assert not trial.is_on
 
 
-def test_a_plan_that_is_behind_at_half_time_is_given_up():
+@pytest.mark.parametrize("plain_s", [(), [0.9] * 9])
+def test_a_plan_that_is_behind_is_given_up(plain_s):
     trial = Trial()
-    trial.begin(PLAN, PLAIN)
-    assert taken(trial, [1.0] * 5, [0.9] * 5) == [PLAIN.name, PLAIN.name]
+    trial.begin(PLAN, PLAIN, plain_s)
+    used = taken(trial, [1.0] * 5)
+    if not plain_s:
+        assert trial.is_on
+        used = taken(trial, [0.9] * 5)
+    assert used == [PLAIN.name]
     assert not trial.is_on
     assert trial.has_rejected(PLAN)
+    assert trial.verdict.endswith("took 900.0 ms: plain buckets are used")
 
 
 def test_a_rank_follows_the_choice_of_rank_0_whatever_it_has_seen():
@@ -112,8 +146,8 @@ def test_a_rank_follows_the_choice_of_rank_0_whatever_it_has_seen():
     taken(trial, [1.0] * 5)
     for seconds in [0.9] * 5:
         trial.add(seconds)
-    assert trial.next().is_plain
-    trial.adopted(PLAN)
+    assert trial.next()[0].is_plain
+    trial.adopted(PLAN, is_over=False)
     assert trial.is_on
 
 

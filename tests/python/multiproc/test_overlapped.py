@@ -186,6 +186,11 @@ def test_ranks_with_other_arguments_are_refused(what, words):
 
 def replan(rank, size):
     """One rank asks for a new plan; who waits for steps in between differs."""
+    with plain_buckets(False):
+        return plans_and_parameters(rank)
+
+
+def plans_and_parameters(rank):
     net = make_net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     model = OverlappedDataParallel(net, optimizer)
