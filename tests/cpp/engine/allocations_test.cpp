@@ -26,7 +26,7 @@ constexpr int kTimes = 200;
 class Callers {
  public:
   explicit Callers(size_t shared_memory_bytes)
-      : members_(connect_all(kSize, store_, seconds(20), shared_memory_bytes)) {}
+      : members_(connect_all(kSize, store_, kHangs, shared_memory_bytes)) {}
   ~Callers() {
     for (auto& m : members_) m.communicator->shutdown(seconds(5));
   }
@@ -92,8 +92,7 @@ uint64_t allocations_of_allreduce(Callers& callers, size_t count) {
       local.input = local.output =
           reinterpret_cast<std::byte*>(data[static_cast<size_t>(r)].data());
       local.on_done = callers.on_done();
-      callers.of(r).call(floats(CallKind::kAllreduce, count), std::move(local),
-                         seconds(20));
+      callers.of(r).call(floats(CallKind::kAllreduce, count), std::move(local), kHangs);
     }
   });
 }
@@ -120,7 +119,7 @@ uint64_t allocations_of_blocks(Callers& callers, CallKind kind, size_t count) {
         }
       }
       local.on_done = callers.on_done();
-      callers.of(r).call(floats(kind, count), std::move(local), seconds(20));
+      callers.of(r).call(floats(kind, count), std::move(local), kHangs);
     }
   });
 }
@@ -178,8 +177,7 @@ TEST_CASE("nor after many calls at once", "[tcp]") {
     local.input = local.output =
         reinterpret_cast<std::byte*>(data[static_cast<size_t>(r)].data());
     local.on_done = callers.on_done();
-    callers.of(r).call(floats(CallKind::kAllreduce, 1 << 10), std::move(local),
-                       seconds(20));
+    callers.of(r).call(floats(CallKind::kAllreduce, 1 << 10), std::move(local), kHangs);
   });
   CHECK(allocations_of_message(callers, 1 << 10, true) < kFew);
   CHECK(allocations_of_blocks(callers, CallKind::kAllgather, 1 << 10) < kFew);

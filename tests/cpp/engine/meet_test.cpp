@@ -22,8 +22,7 @@ using std::chrono::milliseconds;
 namespace {
 
 std::future<Made> connect_soon(std::shared_ptr<Engine> engine, membership::Store& store,
-                               int32_t rank, int32_t size,
-                               Duration timeout = seconds(20),
+                               int32_t rank, int32_t size, Duration timeout = kHangs,
                                const std::string& agreed = "a=1") {
   return std::async(std::launch::async, [=, &store] {
     return connect(engine, store, rank, size, timeout, agreed);
@@ -258,7 +257,7 @@ TEST_CASE("rank 0 is done when all have read where they are", "[tcp]") {
 TEST_CASE("who was refused says why although rank 0 and the store have gone", "[tcp]") {
   OwnedStore store;
   auto zero = connect_soon(start_engine(), store, 0, 2);
-  auto one = connect_soon(start_engine(), store, 1, 2, seconds(20), "a=2");
+  auto one = connect_soon(start_engine(), store, 1, 2, kHangs, "a=2");
   CHECK(zero.get().status().code() == Code::kInvalidArgument);
   store.is_gone = true;
   const Status refused = one.get().status();
