@@ -29,6 +29,9 @@ class Clock {
   // The time of the machine. Later than now() where now() stands still for a while, as
   // in a turn of an event loop. Any thread.
   [[nodiscard]] virtual TimePoint latest() const { return now(); }
+  // All data that arrived before this time have been read. Only for the thread that is
+  // in a turn of an event loop.
+  [[nodiscard]] virtual TimePoint read_before() const { return now(); }
 };
 
 class SystemClock final : public Clock {

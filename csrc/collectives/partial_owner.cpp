@@ -31,18 +31,18 @@ constexpr uint32_t kLongHeadStart = 3;
 // Results for late members wait for those of the others. They wait at most this long,
 // or as long as the operation has taken, whichever is longer.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
-// Note [a full result after a long turn]
+// Note [a full result and unread messages]
 // An owner may take a full result as received before another member has acknowledged
 // it: the other members wait at least 100 ms for the answer of a missing owner
 // (kAnswerFloor in membership/view_change.cpp) before they make a view without it. But
-// a process that is stopped, or gets no processor, between reading and sending may find
-// out later that there is such a view, with another result. So an owner whose turn has
-// lasted for this long first runs another turn, which reads the data that has come
-// meanwhile.
-constexpr Duration kLongTurn = std::chrono::milliseconds(20);
+// a process that is stopped, or gets no processor, may find out later that there is
+// such a view, with another result: the message about that view may be unread on one
+// link while the last contribution is read from another. So an owner first reads all
+// its links, if it has not done so for this long.
+constexpr Duration kUnread = std::chrono::milliseconds(20);
 
-bool is_turn_long(const Clock& clock) {
-  return clock.latest() - clock.now() >= kLongTurn;
+bool may_lack_messages(const Clock& clock) {
+  return clock.latest() - clock.read_before() >= kUnread;
 }
 
 // True if no member was skipped in the last operation. After a skip, pieces that are
@@ -490,7 +490,7 @@ void PartialAllreduce::have_own() {
                           mutated(Mutation::kNoAck);
     const bool is_safe = is_all_full && has_left(shard(s));
     if (!is_final && !is_safe) continue;
-    if (!is_final && is_turn_long(host_->clock())) {
+    if (!is_final && may_lack_messages(host_->clock())) {
       looks_again_ = true;
     } else {
       had(s);

@@ -48,6 +48,8 @@ struct Turning {
 
 EventLoop::EventLoop()
     : now_(clock_.now()),
+      read_before_(now_),
+      asked_at_(now_),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       gate_(::epoll_create1(EPOLL_CLOEXEC)),
       alarm_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
@@ -167,7 +169,7 @@ void EventLoop::drive() {
   if (is_turning) return post_wake();
   const TurnLock turn(turn_mutex_, std::try_to_lock);
   if (!turn.owns_lock()) return post_wake();
-  run_turn(0);
+  run_turn({});
   end_driving();
 }
 
@@ -176,7 +178,7 @@ bool EventLoop::drive_with(const std::function<void()>& work) {
   const TurnLock turn(turn_mutex_, std::try_to_lock);
   // Work that was posted before must run before `work`.
   if (!turn.owns_lock() || has_work()) return false;
-  run_turn(0, &work);
+  run_turn({}, &work);
   end_driving();
   return true;
 }
@@ -330,6 +332,7 @@ int EventLoop::ms_to_sleep(TimePoint until) {
 
 // Only one thread at a time calls this, because events_ is shared.
 size_t EventLoop::take_events(int ms) {
+  asked_at_ = clock_.now();
   const int n =
       ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), ms);
   AIKIDO_CHECK(n >= 0 || errno == EINTR, describe_errno(errno));
@@ -344,20 +347,22 @@ void EventLoop::set_gate(bool is_open) {
 }
 
 // `first` runs in place of the posted work.
-void EventLoop::run_turn(size_t num_events, const std::function<void()>* first) {
+void EventLoop::run_turn(std::optional<size_t> num_events,
+                         const std::function<void()>* first) {
   const Turning turning;
   now_ = clock_.now();
   // Posted work waits until the events are handled, because the reports of events must
   // not get old. For example, a leaving member gives its reason behind its data, over
   // another lane.
-  const bool are_calls_first = num_events == 0;
+  const bool are_calls_first = num_events.value_or(0) == 0;
   if (first != nullptr) {
     (*first)();
   } else if (are_calls_first) {
     run_posted();
   }
-  run_events(num_events);
+  run_events(num_events.value_or(0));
   did_something_ = run_polled();
+  if (num_events) read_before_ = asked_at_;
   if (!are_calls_first) run_posted();
   run_timed();
   run_flushes();
@@ -383,7 +388,7 @@ void EventLoop::leave_to_own_thread() {
   if (!own_sleeps_until_ && !stop_) return;
   TimePoint until = left_until();
   for (int i = 0; i < kMaxExtraTurns && until <= now_; ++i) {
-    run_turn(0);
+    run_turn({});
     until = left_until();
   }
   if (stop_ || until <= now_) return wake();

@@ -139,6 +139,7 @@ class EventLoop final : public Clock {
   // Time of this turn.
   [[nodiscard]] TimePoint now() const override { return now_; }
   [[nodiscard]] TimePoint latest() const override { return clock_.now(); }
+  [[nodiscard]] TimePoint read_before() const override { return read_before_; }
 
   // `handler` must outlive remove(). Events are EPOLLIN and others.
   void add(int fd, uint32_t events, FdHandler* handler);
@@ -168,7 +169,9 @@ class EventLoop final : public Clock {
   void sleep_behind_gate(std::optional<Duration> most);
   size_t take_events(int ms);
   void set_gate(bool is_open);
-  void run_turn(size_t num_events, const std::function<void()>* first = nullptr);
+  // `num_events` is empty if the descriptors were not asked for events.
+  void run_turn(std::optional<size_t> num_events,
+                const std::function<void()>* first = nullptr);
   void end_driving();
   void run_events(size_t num_events);
   bool run_polled();
@@ -188,6 +191,8 @@ class EventLoop final : public Clock {
 
   SystemClock clock_;
   TimePoint now_;
+  TimePoint read_before_;
+  TimePoint asked_at_;  // before the last take_events(); of the thread that calls it
   Fd epoll_;
   Fd gate_;
   Fd alarm_;  // wakes the loop's own thread, see set_alarm()

@@ -214,8 +214,12 @@ TEST_CASE("a call that has failed sends no result to a late member") {
   CHECK(num_late == 0);
 }
 
-TEST_CASE("an owner reads its messages after a long turn before it has a full result") {
-  for (const bool is_long : {false, true}) {
+TEST_CASE("an owner that has stood still reads its messages before a full result") {
+  // In a turn, or before it: then other links may hold messages of that time.
+  for (const auto& [turn, unread] : {std::pair{milliseconds(0), milliseconds(0)},
+                                     {milliseconds(700), milliseconds(0)},
+                                     {milliseconds(0), milliseconds(700)}}) {
+    const bool is_long = turn + unread > milliseconds(0);
     Cluster cluster({.size = 3});
     Call call = skip_call(10);
     call.algorithm = Algorithm::kOneOwner;
@@ -223,13 +227,14 @@ TEST_CASE("an owner reads its messages after a long turn before it has a full re
     cluster.allreduce(1, call, inputs[1]);
     cluster.allreduce(2, call, inputs[2]);
     cluster.turn();
-    // The process stands still between reading and sending. Meanwhile the others might
-    // have made a view without it.
-    if (is_long) cluster.clock.set_turn(milliseconds(700));
+    // The process stands still. Meanwhile the others might have made a view without it.
+    cluster.clock.set_turn(turn);
+    cluster.clock.set_unread(unread);
     const auto answer = cluster.allreduce(0, call, inputs[0]);
     cluster.network.pump();
     CHECK(answer->is_done() == !is_long);
     cluster.clock.set_turn({});
+    cluster.clock.set_unread({});
     cluster.turn();
     CHECK(answer->is_ok());
     CHECK(answer->outcome.kind == OutcomeKind::kComplete);

@@ -141,6 +141,40 @@ TEST_CASE("time stands still during a turn, and goes on in the next") {
   CHECK(later > first);
 }
 
+TEST_CASE("what came before an event is read once all descriptors have been asked") {
+  EventLoop loop;
+  const Fd fd(::eventfd(0, EFD_NONBLOCK));
+  struct Reader final : FdHandler, Timed {
+    void on_events(uint32_t) override {
+      while_reading = loop->read_before();
+      loop->modify(fd, 0, this);
+      due = loop->now();
+    }
+    void on_time(TimePoint) override {
+      behind_reading = loop->read_before();
+      due.reset();
+      loop->stop();
+    }
+    std::optional<TimePoint> next_look() const override { return due; }
+    EventLoop* loop = nullptr;
+    int fd = -1;
+    std::optional<TimePoint> due;
+    TimePoint while_reading, behind_reading;
+  } reader;
+  reader.loop = &loop;
+  reader.fd = fd.get();
+  loop.add(fd.get(), EPOLLIN, &reader);
+  loop.add_timed(&reader);
+  const TimePoint sent_at = SystemClock().now();
+  REQUIRE(::eventfd_write(fd.get(), 1) == 0);
+  loop.run();
+  // Another descriptor might have had older data.
+  CHECK(reader.while_reading <= sent_at);
+  CHECK(reader.behind_reading > sent_at);
+  loop.remove_timed(&reader);
+  loop.remove(fd.get(), &reader);
+}
+
 TEST_CASE("flushes come once, at the end of the turn, and can be forgotten") {
   EventLoop loop;
   Flush wanted, unwanted;
