@@ -244,6 +244,13 @@ class CallWatch:
         """Each of `ranks` raises `text`, also if it waits for a bucket."""
         self._tell({"failure": text}, ranks)
 
+    def refuse(self, text: str, missing: int) -> None:
+        """All ranks raise `text`; the next `missing` calls fail. Any thread."""
+        self._tell({"failure": text})
+        for _ in range(missing):
+            self._calls.leave_out_call(text, True)
+        self._fail(text)
+
     def close(self) -> None:
         """Ends the thread, and waits for it. Idempotent."""
         self.ended.set()
@@ -342,11 +349,7 @@ class CallWatch:
             "handle.every(n) is true, which all ranks see at the same step, instead "
             "of where step % n == 0; or on all ranks in each step."
         )
-        text = say_both(text, self._calls)
-        self._tell({"failure": text})
-        for _ in range(missing):
-            self._calls.leave_out_call(text, True)
-        self._fail(text)
+        self.refuse(say_both(text, self._calls), missing)
 
     def _end_quiet_steps(self) -> None:
         if self.quiet is not None:

@@ -48,7 +48,7 @@ _MEAN = dist.ReduceOp(dist.ReduceOp.AVG)
 _SUM = dist.ReduceOp(dist.ReduceOp.SUM)
 # DDP makes its final buckets at the second forward, with a static graph at the third;
 # nothing is skipped before.
-_STRICT_STEPS, _STRICT_STEPS_OF_STATIC_GRAPH = 2, 3
+_STRICT_STEPS = {False: 2, True: 3}
 _LOOK_S = 0.001
 
 
@@ -126,15 +126,14 @@ class Handle:
         self._is_astray = False
         _, size = self._backend.place
         log_bytes = int(option_of(self._backend, "straggler_log_bytes"))
-        losses = losses_at_register(policy, optimizer, size, log_bytes)
-        self._calls.losses.tell_all(losses)
+        found = losses_at_register(policy, optimizer, size, log_bytes)
+        self._calls.losses.tell_all(found)
         if self._skips:
             catching_up_on[self._backend] = weakref.ref(self)
             stepped_together.add(self)
         if self._skips and size > 1:
             self._exchange = Exchange(self._backend, number=number)
-        static, other = _STRICT_STEPS_OF_STATIC_GRAPH, _STRICT_STEPS
-        self._strict_steps = static if model.static_graph else other
+        self._strict_steps = _STRICT_STEPS[bool(model.static_graph)]
         self._state_check = StateCheck(
             model.module,
             optimizer,
@@ -193,14 +192,16 @@ class Handle:
             ...
         ```
 
-        Call it in each step, at the same place of the loop, on all ranks, before or
-        behind the step. A call that waits for all ranks in each step waits for a late
-        rank in each step: then skipping gains nothing.
+        Call it in each step, at one place of the loop, on all ranks; before the step if
+        `log_full="leave"`. With other calls in each step, skipping gains nothing.
 
         Raises:
             ConfigError: n is no whole number, or below 1.
         """
-        return self._calls.is_due(n, self.steps)
+        is_due = self._calls.is_due(n, self.steps)
+        if is_due and self._leaves and self._calls.has_own_group:
+            self.barrier(self._group)  # ranks give states here, in a call they do not
+        return is_due
 
     def catch_up(self) -> CatchUp:
         """Applies every committed step that this rank has missed.
@@ -555,12 +556,11 @@ class Handle:
             leave_quiet_steps(self)
 
         def goes_astray() -> bool:
-            if self._calls.has_failed:
-                return True  # the end of the backward raises the reason
+            if self._calls.has_failed:  # the end of the backward raises the reason
+                return True
             if strict or not (self._leaves and self._book.was_left_out(work)):
                 return False
-            # This step is lost; catch_up copies a state.
-            self._is_astray = True
+            self._is_astray = True  # This step is lost; catch_up copies a state.
             return True
 
         # In place: for an excluded rank, the own gradient in the bucket is the value.

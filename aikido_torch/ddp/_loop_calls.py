@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, note_bucket_backend
+from aikido_torch._job_ranks import say_both
 from aikido_torch._own_groups import close, group_beside, why_no_group_beside
 from aikido_torch.ddp._agreement import gather
 from aikido_torch.ddp._backups import late_in
@@ -123,6 +124,17 @@ class LoopCalls:
         """`check` raises `text` on each of `ranks`, at the latest where it waits."""
         if self._watch is not None:
             self._watch.fail_on(ranks, text)
+
+    @property
+    def num_waiting(self) -> int:
+        """Calls on the model's group that others have made and this rank has not."""
+        return int(self._calls.called_ahead) if self._watch is not None else 0
+
+    def refuse_waiting(self, text: str) -> None:
+        """Ends these calls: all ranks raise `text`, this one at once."""
+        if self._watch is not None:
+            self._watch.refuse(say_both(text, self._calls), self.num_waiting)
+        self.check()
 
     @property
     def has_own_group(self) -> bool:

@@ -20,12 +20,21 @@ _MOST_RETURNS = 8
 # Number of ranks that are asked for their state before the steps are replayed instead.
 _MOST_ASKED = 2
 _LOOK_S = 0.001
+# Seconds without an answer after which the others wait for this rank in a call.
+_SURE_S = 2.0
+_WAITED_FOR = (
+    "catch_up: rank {rank} was left out while it was late and needs the state of "
+    "another rank, but other ranks wait for it in a call on the model's group, where "
+    "they give no state. Make this call where handle.every(n) is true, or use "
+    "handle.barrier(group); or give straggler.log_bytes more room."
+)
 
 
 class Returning(Protocol):
     """Interface of the handle of such a rank."""
 
     _backend: Any
+    _calls: Any
     _copy: StateCopy | None
     _own_steps_s: deque[float]
     _is_astray: bool
@@ -89,6 +98,7 @@ def return_by_copy(handle: Returning) -> int:
     num_copies = 0
     while time.monotonic() < deadline:
         copied = None
+        begin, num_waiting = time.monotonic(), handle._calls.num_waiting
         for rank in handle._candidates():
             # The last step is invalid, so a state of the step before is useful too.
             left_s = max(0.0, deadline - time.monotonic())
@@ -97,6 +107,10 @@ def return_by_copy(handle: Returning) -> int:
                 break
         if copied is None:
             check_reachable(handle._backend)
+            is_sure = time.monotonic() - begin >= _SURE_S
+            if is_sure and num_waiting > 0 and handle._calls.num_waiting == num_waiting:
+                rank, _ = handle._backend.place
+                handle._calls.refuse_waiting(_WAITED_FOR.format(rank=rank))
             wait_s = min(2 * wait_s, 60.0)
             continue
         if handle._adopt(copied) is None:

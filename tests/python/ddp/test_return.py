@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from aikido_torch.ddp._return import return_by_copy
-from aikido_torch.errors import PeerLostError, RetryLaterError
+from aikido_torch.errors import ConfigError, PeerLostError, RetryLaterError
 
 
 class Backend:
@@ -30,6 +30,7 @@ class Handle:
         self._own_steps_s = deque([0.01])
         self.answers, self.asked, self.adopted = list(answers), [], 0
         self._backend = Backend(timeout_s)
+        self._calls = SimpleNamespace(num_waiting=0)
         self.standings = list(standings)
 
     def _candidates(self):
@@ -54,6 +55,26 @@ def test_a_rank_copies_from_the_first_that_answers_and_waits_to_be_taken_in():
     # A step that went astray is as good as none.
     assert handle.asked == [(2, 8), (0, 8)]
     assert not handle._is_astray
+
+
+@pytest.mark.parametrize("num_waiting", [0, 1])
+def test_others_that_wait_for_this_rank_in_a_call_are_an_error(
+    monkeypatch, num_waiting
+):
+    monkeypatch.setattr("aikido_torch.ddp._return._SURE_S", 0.0)
+    handle = Handle([], [], timeout_s=0.05)
+    refused = []
+
+    def refuse(text):
+        refused.append(text)
+        raise ConfigError(text)
+
+    handle._calls = SimpleNamespace(num_waiting=num_waiting, refuse_waiting=refuse)
+    with pytest.raises(ConfigError if num_waiting else RetryLaterError):
+        return_by_copy(handle)
+    assert [text.partition(" was left")[0] for text in refused] == [
+        "catch_up: rank 1"
+    ] * num_waiting
 
 
 def test_a_rank_that_is_refused_again_and_again_gives_up():

@@ -18,6 +18,12 @@ def test_all_ranks_end_with_equal_bits_or_a_sentence_says_why_not(seed):
     assert [str(v) for v in verdicts if v.wrong] == []
 
 
+def test_a_rank_that_is_left_out_gets_a_state_in_the_steps_of_every():
+    """The others waited for it in a call of the loop, where none gives its state."""
+    verdicts = training_cases.try_cases([2451])
+    assert [str(v) for v in verdicts if v.wrong] == []
+
+
 def test_a_rank_that_is_left_out_in_the_last_step_returns():
     """Its own calls of that step failed, so the state has the calls that it has."""
     verdicts = training_cases.try_cases([1577])

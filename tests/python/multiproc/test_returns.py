@@ -106,6 +106,49 @@ def test_a_rank_that_was_away_copies_the_state_and_nobody_waits(name, way):
         assert other["slowest_s"] < 0.6 * AWAY_S
 
 
+def call_in_each_fifth_step(rank, size, has_every):
+    torch.manual_seed(3)
+    net = nn.Linear(8, 20_000)
+    model = DistributedDataParallel(net)
+    optimizer = optim.SGD(net.parameters(), lr=0.01)
+    handle = ddp.register(model, optimizer=optimizer, policy=POLICY)
+    step, is_late = 0, rank == LATE_RANK
+    try:
+        while (step := step + handle.catch_up()) < 20:
+            if handle.every(5) if has_every else step % 5 == 0:
+                dist.all_reduce(torch.ones(1))
+            if is_late and step >= 7:
+                is_late = False
+                late(0.4)
+            optimizer.zero_grad()
+            model(torch.randn(1, 8)).square().mean().backward()
+            optimizer.step()
+            step += 1
+            late(STEP_S)
+    except ConfigError as error:
+        return str(error)
+    return digest(*net.parameters())
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("has_every", [True, False])
+def test_a_call_in_which_the_others_wait_for_a_rank_that_needs_a_state(has_every):
+    """The log holds one step."""
+    begin = time.monotonic()
+    texts = run_ranks(
+        3,
+        call_in_each_fifth_step,
+        has_every,
+        options=Options(straggler_log_bytes=1 << 20),
+        group_timeout=60.0,
+    )
+    assert time.monotonic() - begin < 50.0
+    assert len(set(texts)) == 1
+    if not has_every:
+        assert texts[0].startswith("catch_up: rank 2 was left out while it was late")
+        assert "Make this call where handle.every(n) is true" in texts[0]
+
+
 def register_two(rank, size, log_fulls, way):
     """What the second `register` says; "" if nothing."""
     handles = []
