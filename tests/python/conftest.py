@@ -12,16 +12,16 @@ from hypothesis import settings
 
 HERE = Path(__file__).parent
 
-# Left out unless -m names them: what they need is not on every machine or desk.
+# Deselected unless -m names them, because some machines or users cannot run them.
 ON_REQUEST = ("slow", "gpu")
-# A test in one of these folders belongs to the lane of that name.
+# A test in one of these folders belongs to the lane with that name.
 LANE_FOLDERS = ("multiproc", "conformance")
 # In the order in which `make test` runs them.
 PARTS = ("beside", "waiting", "alone")
-# Seconds for tests that do not say otherwise; pyproject.toml has the one for the rest.
+# Seconds for tests without a time-out of their own; pyproject.toml has the default.
 TIMEOUTS = {"slow": 900, "conformance": 300, "multiproc": 120}
 
-# The same examples in every run: a test that fails once fails again.
+# The same examples in every run, so that failures can be repeated.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
@@ -58,7 +58,7 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.timeout(TIMEOUTS[lane]))
 
 
-@pytest.hookimpl(trylast=True)  # behind -k and -m
+@pytest.hookimpl(trylast=True)  # after -k and -m
 def pytest_collection_modifyitems(config, items):
     asked = set(re.findall(r"\w+", config.getoption("markexpr")))
     by_name = any("::" in argument for argument in config.args)
@@ -81,14 +81,15 @@ def pytest_collection_modifyitems(config, items):
 
 
 def part_of(item):
-    marks = [mark.name for mark in item.iter_markers()]  # its own before its file's
+    # Marks of the test come before marks of its file.
+    marks = [mark.name for mark in item.iter_markers()]
     part = next((mark for mark in marks if mark in PARTS), None)
     return part or ("waiting" if "multiproc" in marks else "beside")
 
 
 def pytest_sessionfinish(session, exitstatus):
-    # The tests that -k asks for may all be in other parts. Where -n runs a part nobody
-    # knows here: if there are none at all, the last one says so.
+    # All tests selected by -k may be in other parts. With -n, this process does not
+    # know the tests that ran. If no part has tests, the last part reports it.
     config = session.config
     is_first = config.getoption("part") in PARTS[:-1]
     may_be_empty = is_first or config.has_other_part
@@ -114,7 +115,9 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture
 def group_of_one():
-    """The default group of this process: an aikido group whose only rank we are."""
+    """The default group of this process: an aikido group with this process as its only
+    rank.
+    """
     import torch.distributed as dist
 
     import aikido_torch  # noqa: F401
@@ -127,13 +130,13 @@ def group_of_one():
 
 @pytest.fixture
 def seed(request):
-    """The seed of this run; data of a test comes from it."""
+    """The seed of this run, for the data of a test."""
     return request.config.getoption("seed")
 
 
 @pytest.fixture(autouse=True)
 def _seeded(seed):
-    """Every test starts from the same random state, whichever ran before it."""
+    """Gives every test the same random state, independent of earlier tests."""
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed)

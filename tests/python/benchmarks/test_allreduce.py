@@ -69,8 +69,8 @@ def test_only_sizes_with_a_bar_are_judged(num_bytes, transport, ranks, bar, hold
     ("ours", "least", "bar", "holds"),
     [
         (0.3, 0.1, 0.1, False),
-        (0.3, 0.25, None, None),  # nobody could
-        (0.19, 0.25, 0.1, True),  # the least was unlucky
+        (0.3, 0.25, None, None),  # the least exchange misses the bar, too
+        (0.19, 0.25, 0.1, True),  # the least exchange was slow by chance
     ],
 )
 def test_a_bar_that_the_least_misses_is_not_asked_for(ours, least, bar, holds):
@@ -79,7 +79,7 @@ def test_a_bar_that_the_least_misses_is_not_asked_for(ours, least, bar, holds):
     result = allreduce.judged(4096, "direct", samples, "shared memory", 4)
     assert (result.bar, result.holds) == (bar, holds)
     table = allreduce.table_of({4096: samples}, "shared memory", 4)
-    assert table.row_count == 1  # the least is no backend
+    assert table.row_count == 1  # the least exchange is no backend and has no row
     setting = dict.fromkeys(("mbit", "hosts"))
     setting |= {"transport": "shared memory", "ranks": 4, "device": "cpu"}
     (row,) = allreduce.rows_of({4096: samples}, setting)
@@ -114,7 +114,8 @@ def test_the_least_is_measured_where_links_have_no_rate(
         return {}, 0
 
     monkeypatch.setattr(allreduce, "measure", measure)
-    monkeypatch.setenv("AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES", "0")  # put back later
+    # monkeypatch restores it later.
+    monkeypatch.setenv("AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES", "0")
     app = typer.Typer()
     app.command()(allreduce.main)
     app(arguments, standalone_mode=False)

@@ -32,5 +32,5 @@ def test_to_meet_the_others_is_no_part_of_an_operation(monkeypatch):
     seconds, is_in_time = meeting.time(lambda: None, operation)
     assert is_in_time
     assert abs(seconds - 0.5) < 1e-9
-    # The others have the cores for themselves until then.
+    # Until then the other ranks have the cores for themselves.
     assert abs(met_at[-1] - ended_at[-1] - allreduce_ranks.REST_S) < 1e-9

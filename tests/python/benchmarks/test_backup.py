@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the cases make of what ranks saw; their trainings are not run here."""
+"""Evaluation of observed trainings by the cases; the trainings do not run here."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def context():
 
 
 def record_of(training, *, skipped=(), stand_ins=(), **more):
-    """Of the given steps, with what rank 0 saw on all ranks."""
+    """A record of these steps, as rank 0 observed it for all ranks."""
     seen = {
         "ends": [0.1 * (step + 1) for step in range(training.steps)],
         "sent": [0, 100, 300],
@@ -69,7 +69,7 @@ def test_data_shards_have_mostly_classes_of_their_own():
     for epoch in range(2):
         dataset.set_epoch(epoch)
         found = [[dataset[i] for i in range(d, 400, 4)] for d in range(4)]
-        # Each sample once, wherever it lies.
+        # Each sample once, in any data shard.
         assert sorted(i for shard in found for i in shard) == list(range(400))
         for d, shard in enumerate(found):
             own = np.isin(labels[shard], (2 * d, 2 * d + 1)).mean()
@@ -163,7 +163,7 @@ def test_two_late_primaries_are_covered_and_named_or_the_case_says_when_not(
         return case.measure(case, context())[0]
 
     assert seen().verdict == "holds"
-    first = WELL_STEPS  # nothing is known in it yet
+    first = WELL_STEPS  # no lateness is known yet in this step
     assert seen(stand_ins={first: {}}, skipped={first: [3, 4]}).verdict == "holds"
     row = seen(stand_ins={40: {}}, skipped={40: [3, 4]})
     assert row.verdict == "missed"

@@ -59,7 +59,7 @@ def test_a_collective_may_take_twice_its_size_and_a_little(mib, holds):
     [
         ("shared memory", 1.9, 0.5),
         ("shared memory", 2.1, None),
-        ("TCP", 3.7, 0.9),  # ours holds it
+        ("TCP", 3.7, 0.9),  # aikido reaches the bar
     ],
 )
 def test_a_bar_that_the_least_misses_is_not_asked_for(transport, least_ms, bar):

@@ -109,8 +109,8 @@ def test_a_report_writes_a_file_that_names_the_machine(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("better", "value", "least", "bar"),
     [
-        ("lower", 1.2, 0.8, 0.9),  # others could hold it
-        ("lower", 0.8, 1.2, 0.9),  # it does hold
+        ("lower", 1.2, 0.8, 0.9),  # the least value reaches the bar
+        ("lower", 0.8, 1.2, 0.9),  # the value itself reaches the bar
         ("lower", 1.2, 1.1, None),
         ("higher", 0.8, 0.95, 0.9),
         ("higher", 0.95, 0.8, 0.9),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What is decided and printed; tests/python/multiproc/test_demo.py runs it."""
+"""Decisions and output of the demo; tests/python/multiproc/test_demo.py runs it."""
 
 import io
 
@@ -68,7 +68,7 @@ def test_a_plan_has_what_its_straggler_takes_and_says_so():
 
 
 class _Lab:
-    """Links that can be changed, and one run with these events of rank 0."""
+    """A lab with links that can be changed, and one run with these events of rank 0."""
 
     def __init__(self, plan, events):
         self.links = [demo.Link(up_mbit=plan.mbit)] * plan.num_ranks

@@ -11,7 +11,7 @@ from harness.counting import counted_program
 
 
 def judged(build, value, file):
-    """Of instructions."""
+    """The result for instructions."""
     return instructions.judged(Counted(build, value, 0.0), file)[0]
 
 

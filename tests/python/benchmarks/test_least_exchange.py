@@ -18,7 +18,7 @@ needs_library = pytest.mark.skipif(
 
 
 def by_all(call):
-    """What `call` returns on each rank, a thread each."""
+    """The results of `call` on all ranks, each on a thread of its own."""
     with ThreadPoolExecutor(SIZE) as pool:
         return list(pool.map(call, range(SIZE)))
 
@@ -54,7 +54,7 @@ def mesh():
 @pytest.fixture
 def call(mesh):
     """Calls a function of the library on a rank, with tensors and numbers of bytes."""
-    library = ctypes.CDLL(str(PATH))  # lets go of the interpreter: ranks are threads
+    library = ctypes.CDLL(str(PATH))  # CDLL releases the GIL, because ranks are threads
     library.least_sockets_open.restype = ctypes.c_void_p
     places = []
     for rank, sockets in enumerate(mesh):
@@ -82,7 +82,7 @@ def test_each_rank_has_a_socket_with_every_other(mesh):
             assert end.getpeername() == mesh[other][rank].getsockname()
 
 
-# Small, and beyond what is relayed or cut into parts.
+# A small count, and one above the limits for relaying and for cutting.
 @pytest.mark.parametrize("count", [5, 300_000])
 @needs_library
 def test_all_have_what_rank_0_had(call, count):
@@ -121,13 +121,13 @@ def test_blocks_go_where_they_belong(call, count):
 @pytest.mark.parametrize("count", [3, 5000, 20_000, 300_001])
 @needs_library
 def test_nothing_is_added_up_but_every_byte_is_written(call, count):
-    # Who owns a part puts that of another in the place of a sum.
+    # The owner of a part writes another rank's values in place of a sum.
     data = [torch.full((count,), 1 + 10 * rank).float() for rank in range(SIZE)]
     errors = by_all(lambda r: call(r, "allreduce", data[r], num_bytes=data[r].nbytes))
     assert errors == [0] * SIZE
     assert torch.equal(data[0], data[1])
     assert torch.equal(data[0], data[2])
-    assert data[0][0] == 11  # of rank 1, by rank 0
+    assert data[0][0] == 11  # the value of rank 1, written by rank 0
     assert set(data[0].tolist()) <= {1, 11}
 
     results = [torch.zeros(count) for _ in range(SIZE)]

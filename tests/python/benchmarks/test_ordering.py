@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the cases make of what ranks saw; their turns are not run here."""
+"""Evaluation of observed turns by the cases; the turns do not run here."""
 
 import contextlib
 import functools
@@ -117,7 +117,7 @@ def _no_lab(num_hosts, *, mbit, queue_ms, delay_ms=0.0):
 
 
 def stream_record(plan, latency_ms, rate, *, first_ms=1.0, inversions=0):
-    """One message is too late for the bulk, and takes no time."""
+    """A record in which one message arrives after the bulk, and takes no time."""
     begins = [float(i) for i in range(plan.num_urgent)]
     ends = [begin + latency_ms / 1e3 for begin in begins]
     ends[:1] = [first_ms / 1e3] if begins else []
@@ -140,7 +140,7 @@ def test_urgent_messages_have_limits_and_so_has_what_bulk_loses(
 ):
     def run(lab, plan, context):
         if plan.num_urgent == 0:
-            assert not plan.is_told  # as it is for who knows nothing of priorities
+            assert not plan.is_told  # as in a group without priorities
             return stream_record(plan, 0, 100.0)
         if not plan.is_told:
             return stream_record(plan, 2, rate, first_ms=18)
@@ -176,7 +176,7 @@ def test_credits_take_turns_so_that_a_slow_hour_hits_all(monkeypatch):
 
     def run(lab, credit, ops, context):
         asked.append(credit)
-        ms = len(asked)  # everything gets slower
+        ms = len(asked)  # each run is slower than the run before
         return [record_of(urgent_tuning.OP, ms, ms)] * ops
 
     monkeypatch.setattr(urgent_tuning, "run", run)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the cases of trainings and forward passes make of what ranks saw."""
+"""Evaluation of observed trainings and forward passes by the cases."""
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_forwards_go_in_the_order_of_tac_at_the_ratio_they_say(shape, ratio):
     assert ordering.bounds(graph).ratio == pytest.approx(ratio)
     if shape == "chain":
         assert turn.order == list(range(forward.COUNT))
-    else:  # the longest computing first, as nothing else is between
+    else:  # the longest computation comes first, because no other layer follows
         times = [turn.compute_ms[number] for number in turn.order]
         assert times != sorted(times)
 

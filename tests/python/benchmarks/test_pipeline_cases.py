@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the cases make of what ranks saw; pipelines are not run here."""
+"""Evaluation of observed runs by the cases; pipelines do not run here."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ BANDWIDTH = 3e6
 
 
 def profile_of(specs, **_):
-    """As if layers took what they say."""
+    """The profile if layers take exactly their given times."""
     return pipeline.chain(
         forward_ms=[spec.forward_ms for spec in specs],
         backward_ms=[spec.backward_ms for spec in specs],
@@ -46,7 +46,7 @@ def test_what_a_layer_returns_keeps_and_gives_back_is_as_it_says():
     assert output.numel() * output.element_size() == spec.output_bytes
     assert model[0].weight.numel() * 4 == spec.weight_bytes
     output.sum().backward()
-    assert len(layers.completions) == 1  # of the first layer alone
+    assert len(layers.completions) == 1  # of the first layer only
 
     def alone(x, first, second):
         for weight in (first, second):
@@ -95,7 +95,9 @@ def test_the_models_are_what_they_are_called(specs, text):
 
 
 def record_of(run, period_s, *, count=48, busy=1.0):
-    """As if each rank computed for that share of each of its turns."""
+    """A record in which each rank computed for the share `busy` of each of its
+    turns.
+    """
     record = Record(run)
     replicas = run.schedule["replicas"]
     rank = 0
@@ -122,7 +124,7 @@ def test_a_period_is_that_of_the_full_pipeline():
     assert steady.period_ms == pytest.approx(100)
     assert steady.count % 3 == 0
     assert record.idle_share(steady) == pytest.approx(0.03, abs=0.005)
-    # What comes before it is full, and after, changes nothing.
+    # Completions before and after the full time change nothing.
     done = record.by_rank[0]["completions"]
     done[0] -= 5
     done[-1] += 5
@@ -153,7 +155,7 @@ class NoLab:
 
 
 def measured(monkeypatch, case, periods, busy=0.97):
-    """The verdicts when plans have these periods, by name."""
+    """The verdicts if plans have these periods, by name."""
     monkeypatch.setattr(runs, "make_lab", NoLab)
     monkeypatch.setattr(runs, "profile_of", profile_of)
     monkeypatch.setattr(runs, "bandwidth_of", lambda lab: BANDWIDTH)
@@ -205,7 +207,7 @@ def test_adapting_is_judged_by_the_speed_of_the_fixed_schedule(monkeypatch):
 
 
 def test_the_slow_link_can_keep_up_with_the_stages():
-    """So that what is gained is not bounded by it."""
+    """Otherwise the link would limit the gain."""
     slow = 0.95 * slow_link.MBIT / slow_link.SLOWER * 1e6 / 8
     stage_s = (slow_link.FORWARD_MS + slow_link.BACKWARD_MS) / 1e3
     assert slow_link.OUTPUT_BYTES / slow < stage_s

@@ -9,7 +9,9 @@ from benchmarks import programs
 
 @pytest.fixture
 def tools(tmp_path, monkeypatch):
-    """A place for a cmake that notes how it was called, and an empty build folder."""
+    """A folder with a fake cmake that records its arguments, and an empty build
+    folder.
+    """
     monkeypatch.setattr(programs, "BUILD", tmp_path / "build")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))

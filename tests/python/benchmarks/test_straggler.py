@@ -99,7 +99,9 @@ def test_random_faults_end_again_and_repeat_by_seed():
 
 
 def death(*, spent, after):
-    """A kill at 10.1 s, in the tenth operation; others take 1 s, and 1.2 s of three."""
+    """A kill at 10.1 s, in the tenth operation. Others take 1 s, and 1.2 s with three
+    ranks.
+    """
     ends = [*map(float, range(1, 11)), 10 + spent]
     ends += [ends[-1] + after * i for i in range(1, 4)]
     seen = {"begins": [0.0, *ends[:-1]], "ends": ends}

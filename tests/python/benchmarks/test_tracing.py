@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the benchmark plans and judges; its ranks are not run here."""
+"""Plans and judgements of the benchmark; its ranks do not run here."""
 
 from itertools import pairwise
 
@@ -61,11 +61,12 @@ def judged(planned, slow, *, steps=35, first=0):
 
 
 def test_a_phase_is_judged_by_the_first_window_that_lies_in_it():
-    # From step 28 on, while windows begin at 25 and 30.
+    # The fault begins at step 28, and windows begin at steps 25 and 30.
     planned = [plan.Phase("compute", 1, 5.6, 2.0)]
     told, made = judged(planned, range(28, 38), steps=40)
     assert told[0] == ("compute", "compute", 30)
-    # 25 to 29 is on the edge of it and blames nobody who is well.
+    # The window of steps 25 to 29 is on the edge of the fault, and blames no healthy
+    # rank.
     assert told[1:] == [("none", "none", i) for i in (0, 5, 10, 15, 20)]
     rank, cause, alarms = confusion.judge(made, "here")
     assert (rank.value, cause.value, alarms.value) == (1.0, 1.0, 0)
@@ -94,7 +95,7 @@ def test_what_is_said_wrong_is_shown_beside_what_was_wrong_then(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     when = "steps from 5.0 to 5.8 s (compute on rank 2 from 5.2 to 7.2 s)"
     assert f"none on rank None, {when}: " in shown
-    assert "from 0.0 to" not in shown  # of windows in which all was said right
+    assert "from 0.0 to" not in shown  # windows with a right verdict are not shown
 
 
 def test_without_faults_all_steps_are_well_and_an_alarm_is_false():

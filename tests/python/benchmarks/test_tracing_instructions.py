@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What tracing costs in instructions: how it is judged, and that it still does."""
+"""Judgement of the instructions of tracing, and a measurement that it still holds."""
 
 import sys
 
@@ -15,7 +15,8 @@ from benchmarks.tracing_cases.instructions import Allreduce, Step
 from harness.counting import counted_program
 
 SMALL = Allreduce({"without": 10_000, "disarmed": 10_040, "armed": 12_000}, readings=5)
-# 2 ms in which two allreduces may take 10,000 instructions more, and 60,000 when armed.
+# 2 ms, in which two allreduces may take 10,000 instructions more, or 60,000 while
+# armed.
 STEP = Step(cpu_s=2e-3, calls=2, elements=4096)
 
 
@@ -86,6 +87,7 @@ def test_a_recorder_that_is_disarmed_takes_next_to_nothing():
     build, small = instructions.allreduce_of(program, instructions.SMALL)
     disarmed = instructions.judge(build, small, small, STEP)[0]
     assert disarmed.holds, disarmed
-    # Its call, its messages and theirs, each with two moments at least.
+    # The call, its sent and its received messages, each with at least two clock
+    # readings.
     assert small.readings >= 10
     assert small.counted["armed"] > small.counted["disarmed"]

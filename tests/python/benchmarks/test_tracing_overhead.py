@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How the overhead of tracing is judged; it is measured by the benchmark."""
+"""Judgement of the overhead of tracing; the benchmark measures it."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def times(without, watched):
 
 
 def test_the_ratio_is_of_neighbours_and_of_all_ranks():
-    # The machine slows down by half on the way; rank 1 waits for rank 0.
+    # The machine becomes half as fast meanwhile; rank 1 waits for rank 0.
     ranks = [
         times([1.0, 1.0, 2.0], [1.2, 1.2, 2.4]),
         times([3.0, 3.0, 6.0], [3.2, 3.2, 6.4]),

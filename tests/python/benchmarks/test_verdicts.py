@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A short form of the pure table, and what the table counts."""
+"""A short form of the pure table, and the evaluation of the table."""
 
 import random
 from collections import Counter
@@ -144,14 +144,16 @@ def test_a_phase_delays_its_ranks_in_its_steps():
     assert turn.late_s("compute", 0, 0) == 0
 
 
-# (clock, waits of all threads, waits of those in calls) before and after each step.
+# (clock, waits of all threads, waits of threads in calls) before and after each step.
 LONG_SHARE = [(0, 0, 0), (2, 1, 0), (2, 1, 0)]
 LONG_STEP = [(10, 0, 0), (12, 0.1, 0.02), (12, 0.1, 0.02)]
 QUIET = [(20, 0, 0), (30, 0.5, 0.001), (30, 0.5, 0.001)]
 
 
 def tried(tries, monkeypatch, group):
-    """What `train` takes of tries of one step, by the kernel's counts in each."""
+    """The tries that `train` takes for one step, with the kernel's counts for
+    each try.
+    """
     counts = iter([count for seconds in tries for count in seconds])
     monkeypatch.setattr(training.Waits, "_seconds", lambda _: next(counts))
     monkeypatch.setattr(training, "_step_of", lambda *_: lambda *_: None)

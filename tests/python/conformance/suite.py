@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The suite that PyTorch runs on its own backends, from its wheel, for any backend.
+"""PyTorch's test suite for its own backends, from its wheel, for any backend.
 
-What is tested stays as shipped: bodies, ranks in processes of their own, a group made
-for each test, exit codes. What changes is who may take part and how ranks start:
+The tests stay as shipped: bodies, ranks in processes of their own, a group made for
+each test, exit codes. Two things change: which tests may run, and how ranks start:
 
-- Gates that name backends are evaluated as for Gloo, those for "only MPI" and "eight
+- Gates that name backends are evaluated as for Gloo. Gates for "only MPI" and "eight
   ranks at least" are open. Tests that need a GPU still skip themselves.
-- The lists of backends whose calls show up in the profiler have ours too.
-- Ranks are forked from a process that has imported torch; they do not do so again.
+- The lists of backends whose calls are visible in the profiler include aikido.
+- Ranks are forked from a process that has imported torch, and do not import it again.
 
-The names that must pass are in a file beside this one, one for each torch: those that
-Gloo passes. To write the one for the torch of this environment, in tests/python:
+The names of the tests that must pass are in a file beside this one, one file for each
+torch: the tests that Gloo passes. To write the file for the torch of this environment,
+in tests/python:
 
     python -m conformance.suite gloo | grep ^passed | cut -f2 > conformance/FILE
 """
@@ -33,15 +34,17 @@ import torch
 
 HERE = Path(__file__).parent
 WORLD_SIZE = 4
-# Seconds for one test with all its ranks; the longest takes six.
+# Seconds for one test with all its ranks; the longest test takes six.
 TIMEOUT = 40
-# Tests whose bodies ask whether the backend is Gloo, with the group already made.
+# A test with a body that asks whether the backend is Gloo, after the group was made.
 ASKS_FOR_GLOO = "test_accumulate_gradients_no_sync"
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How one test ended: "passed", "skipped" or "failed", and why not passed."""
+    """End of one test: "passed", "skipped" or "failed", and the reason unless it
+    passed.
+    """
 
     how: str
     why: str = ""
@@ -53,13 +56,13 @@ def names_file():
 
 
 def names_that_gloo_passes():
-    """From the file; empty for a torch that it was never written for."""
+    """Names from the file; empty for a torch without a file."""
     return names_file().read_text().split() if names_file().exists() else []
 
 
-# ---- In the process that runs the suite ----
+# ---- in the process that runs the suite ----
 def make_case(backend):
-    """The class whose methods are the tests."""
+    """The class that has the tests as methods."""
     if backend != "gloo":
         importlib.import_module("aikido_torch")
     torch.set_num_threads(1)
@@ -78,7 +81,7 @@ def make_case(backend):
 
         @classmethod
         def _run(cls, rank, test_name, file_name, pipe, **kwargs):
-            # What a new process would have read from its environment.
+            # A new process would have read this from its environment.
             suite.INIT_METHOD = os.environ["INIT_METHOD"]
             super()._run(rank, test_name, file_name, pipe, **kwargs)
 
@@ -94,7 +97,7 @@ def _import_with_open_gates():
     os.environ["DISTRIBUTED_TESTS_DEFAULT_TIMEOUT"] = str(TIMEOUT)
     from torch.testing._internal import common_distributed, common_utils
 
-    # Read on import; the two others are set anew for each test.
+    # Read on import; the last two are set again for each test.
     os.environ.update(BACKEND="gloo", WORLD_SIZE=str(WORLD_SIZE))
     os.environ.update(TEMP_DIR=tempfile.gettempdir(), INIT_METHOD="file:///later")
     skip_if = common_utils.skip_but_pass_in_sandcastle_if
@@ -127,9 +130,11 @@ def run(case, name):
 
 
 def serve(backend, pipe, output):
-    """Runs the tests whose names come through the pipe; ends when it is closed."""
-    os.setsid()  # so that ranks can be ended with us
-    # What ranks print, in one place.
+    """Runs the tests whose names arrive through the pipe; ends when the pipe is
+    closed.
+    """
+    os.setsid()  # a session, so that ranks can be killed together with this process
+    # All output of ranks goes to one file.
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -142,9 +147,9 @@ def serve(backend, pipe, output):
         pipe.send(run(case, name))
 
 
-# ---- In the process that asks ----
+# ---- in the process that asks ----
 class Server:
-    """Starts a process that runs the suite, and another one when that is stuck."""
+    """Process that runs the suite; it is replaced when it hangs."""
 
     def __init__(self, backend, folder):
         self.backend = backend
@@ -152,13 +157,13 @@ class Server:
         self.process = None
 
     def run(self, name):
-        """How the test of this name ended."""
+        """The end of the test with this name."""
         if self.process is None:
             self._start()
         size = self.output.stat().st_size if self.output.exists() else 0
         self.pipe.send(name)
         try:
-            # The suite itself ends its ranks after TIMEOUT; starting takes time too.
+            # The suite itself ends its ranks after TIMEOUT; the start takes time, too.
             if self.pipe.poll(2 * TIMEOUT):
                 return self.pipe.recv()
             why = f"still ran after {2 * TIMEOUT} s"
@@ -171,7 +176,7 @@ class Server:
         return Ended("failed", why)
 
     def _start(self):
-        # Not forked: this process may have threads, and has imported other things.
+        # Not forked, because this process may have threads and other imports.
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
@@ -185,7 +190,8 @@ class Server:
         if self.process is None:
             return
         self.pipe.close()
-        # With it go ranks that a test has left behind. It may have ended by itself.
+        # Also kills ranks that a test has left behind. The process may have ended by
+        # itself.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.join()
@@ -193,7 +199,7 @@ class Server:
 
 
 if __name__ == "__main__":
-    # BACKEND [NAME...]: runs all tests or those, and prints how each ended.
+    # BACKEND [NAME...]: runs all tests or the named ones, and prints the end of each.
     case = make_case(sys.argv[1])
     for name in sys.argv[2:] or unittest.TestLoader().getTestCaseNames(case):
         begin = time.monotonic()

@@ -48,7 +48,8 @@ def save(rank, size, folder, is_async):
     state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))  # noqa: B905
     kept = {name: value.clone() for name, value in whole(model).items()}
     if is_async:
-        # It talks in the background while training goes on: over a group of its own.
+        # It communicates in the background during the training, over a group of its
+        # own.
         group = dist.new_group()
         saved = checkpoint.async_save(state, checkpoint_id=folder, process_group=group)
         train(model, optimizer, rank, range(2, 6))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Every collective, dtype, op and count against what one process computes."""
+"""Every collective, dtype, op and count, compared with the result of one process."""
 
 import functools
 import itertools
@@ -15,7 +15,7 @@ from harness.memory import DTYPES, same_bits
 from harness.operations import fold, ops_of
 
 SIZE = 3
-# Nothing, less than one element each to share, an uneven share, several chunks.
+# No element, less than one element per rank, an uneven share, several chunks.
 COUNTS = (0, 2, 7, 70_001)
 OPS = {getattr(torch, name): ops_of(name) for name in DTYPES}
 COMPLEX = tuple(getattr(torch, name) for name in COMPLEX_NAMES)
@@ -23,7 +23,7 @@ FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def data(rank, dtype, count, salt=0):
-    """Small whole numbers, so that every fold of them is exact in every dtype."""
+    """Small integers, so that every reduction of them is exact in every dtype."""
     values = (torch.arange(count) + rank + salt) % 4 + rank
     if dtype is torch.bool:
         return values % 2 == 0
@@ -33,7 +33,7 @@ def data(rank, dtype, count, salt=0):
 
 
 class Copies:
-    """Collectives that move data: (found, wanted, work) of one call each."""
+    """Collectives that move data: (found, expected, work) of one call each."""
 
     def __init__(self, rank, size, dtype, count, is_async):
         self.rank, self.size, self.options = rank, size, {"async_op": is_async}
@@ -46,7 +46,7 @@ class Copies:
         return [torch.empty_like(part) for part in parts]
 
     def between(self, a, b):
-        """What rank a gives rank b."""
+        """The data that rank a sends to rank b."""
         return self.make(a, salt=b)
 
     def broadcast(self):
@@ -109,7 +109,7 @@ class Copies:
 
 
 def joined(parts):
-    # torch does not join float8.
+    # torch cannot concatenate float8.
     return torch.cat([p.view(torch.uint8) for p in parts]).view(parts[0].dtype)
 
 
@@ -141,7 +141,7 @@ def test_data_arrives_bit_for_bit(name, size):
 
 
 class Folds:
-    """Collectives that reduce: (found, wanted, work) of one call each."""
+    """Collectives that reduce: (found, expected, work) of one call each."""
 
     def __init__(self, rank, size, dtype, count, op, is_async):
         self.rank, self.size, self.op = rank, size, op
@@ -285,7 +285,9 @@ def test_gather_into_one_tensor_works_or_says_that_it_does_not():
 
 
 def coalesce(rank, size):
-    """Pairs of found and wanted of the three calls that a manager joins."""
+    """Pairs of found and expected results of the three calls that a manager
+    combines.
+    """
     cpu = torch.device("cpu")
     results = []
     for is_async in (False, True):
@@ -343,7 +345,7 @@ def test_sparse_tensors_are_summed():
 
 
 def refuse(rank, size):
-    """What each bad call raises, here and before anything has left."""
+    """Error of each bad call, raised before anything is sent."""
     four, wide = torch.ones(4), torch.empty(4 * size, dtype=torch.float64)
     half = torch.ones(4 * size, dtype=torch.float16)
     skewed = torch.ones(size, size).t()
@@ -376,7 +378,7 @@ def refuse(rank, size):
         except (RuntimeError, TypeError, ValueError) as error:
             kinds = [kind.__name__ for kind in type(error).__mro__]
             seen[name] = f"{' '.join(kinds)}: {error}"
-    # Nothing was sent: the next call meets its like.
+    # Nothing was sent, so the next call works.
     tensor = torch.ones(2)
     dist.all_reduce(tensor)
     seen["after"] = tensor.tolist() == [size] * 2
@@ -416,7 +418,7 @@ def test_complex_numbers_have_no_largest():
 
 
 def in_and_out(rank, size):
-    """Outputs that are parts of one tensor, an input that is its own output."""
+    """Outputs that are parts of one tensor, and an input that is also the output."""
     whole = torch.zeros(4 * size)
     parts = list(whole.chunk(size))
     dist.all_gather(parts, data(rank, torch.float32, 4))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""DistributedDataParallel trains as one process does that averages the gradients."""
+"""DistributedDataParallel trains like one process that averages the gradients."""
 
 import pytest
 import torch
@@ -175,7 +175,9 @@ def test_a_sharded_optimizer_keeps_all_ranks_alike():
 
 
 def synchronize_batch_norm(rank, size):
-    """SyncBatchNorm has no CPU kernels; its statistics by hand, with autograd."""
+    """SyncBatchNorm has no CPU kernels, so its statistics are computed here, with
+    autograd.
+    """
     from torch.distributed.nn.functional import all_reduce
 
     def normalize(x, mean, square):
@@ -202,4 +204,4 @@ def differ_in_shape(rank, size):
 
 
 def test_models_of_different_shapes_are_refused():
-    run_ranks(2, differ_in_shape, may_die=[0])  # rank 0 is what the others compare with
+    run_ranks(2, differ_in_shape, may_die=[0])  # the other ranks compare with rank 0

@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """Every test of PyTorch's own backend suite that Gloo passes on a CPU, and four more.
 
-How the suite is run is in suite.py, what fails and why in exceptions.toml.
+suite.py runs the suite; exceptions.toml lists failing tests with reasons.
 """
 
 import os
@@ -15,7 +15,7 @@ import pytest
 from conformance import suite
 from conformance.versions import TORCH, version
 
-# List all_to_all with a size for each pair of ranks, which Gloo refuses.
+# all_to_all of lists with a size for each pair of ranks, which Gloo refuses.
 BEYOND_GLOO = (
     "test_all_to_all",
     "test_all_to_all_complex",
@@ -26,7 +26,7 @@ NAMES = suite.names_that_gloo_passes()
 
 
 def read_exceptions():
-    """Test name to why it fails with this torch."""
+    """Reasons of tests that fail with this torch, by name."""
     with (suite.HERE / "exceptions.toml").open("rb") as file:
         entries = tomllib.load(file).get("failing", [])
     return {
@@ -70,17 +70,17 @@ def test_no_exception_is_for_a_test_that_does_not_run():
         assert set(EXCEPTIONS) - {*NAMES, *BEYOND_GLOO} == set()
 
 
-# ---- How the suite is run ----
+# ---- running the suite ----
 
 
 def processes_of(session):
-    """Ids of the processes of a session that still run."""
+    """Process ids of the running processes of a session."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if fields[0] != "Z" and int(fields[3]) == session:
             found.append(stat.parent.name)
     return found
@@ -90,7 +90,7 @@ def test_what_fails_dies_or_hangs_fails_alone_and_leaves_no_process(
     tmp_path, monkeypatch
 ):
     server = suite.Server("gloo", tmp_path)
-    # The one thing of the suite that Gloo cannot do.
+    # The only test of the suite that Gloo cannot pass.
     ended = server.run("test_all_to_all")
     assert ended.how == "failed"
     assert "exited with error code" in ended.why

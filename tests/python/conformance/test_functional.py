@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Functional collectives, called one by one and compiled."""
+"""Functional collectives, called individually and compiled."""
 
 import pytest
 import torch
@@ -96,7 +96,7 @@ def compile_to_machine_code(rank, size):
 
 @since(2, 13)
 def test_functional_collectives_between_kernels_that_inductor_compiles():
-    # One kernel each takes g++ seconds on a fresh machine.
+    # g++ takes seconds for each kernel on a fresh machine.
     assert run_ranks(2, compile_to_machine_code) == [True] * 2
 
 
@@ -114,7 +114,7 @@ def differentiate(rank, size, compiler):
     x = (part(rank) / 100).requires_grad_()
     program(x).backward()
     parts = [(part(r) / 100).requires_grad_() for r in range(size)]
-    # Each rank's sum holds every part squared once per rank; all are moved, none lost.
+    # Each rank's sum contains every part squared once per rank, so no part may be lost.
     whole = sum(((size * p**2) ** 2).sum() for p in parts)
     whole.backward()
     return torch.allclose(x.grad, parts[rank].grad, rtol=1e-4)
@@ -154,7 +154,8 @@ def count_works(rank, size):
     counts.append(_get_work_registry_size())
     functional.wait_tensor(y)
     counts.append(_get_work_registry_size())
-    # A work under way may be the input of a graph: then plain calls enter theirs.
+    # A work in progress may be the input of a graph; only then plain calls register
+    # theirs.
     with functional.allow_inflight_collective_as_graph_input_ctx():
         works = [dist.all_reduce(x, async_op=True) for x in (part(0), part(1))]
         counts.append(_get_work_registry_size())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Groups as torch makes and unmakes them: of one, of some, split, named, again."""
+"""Groups as torch makes and destroys them: of one rank, of some, split, named,
+repeated.
+"""
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from conformance.versions import since
 
 
 def be_alone(rank, size):
-    """Objects and everything that dtypes and counts do not matter to."""
+    """Object collectives and other calls that do not depend on dtypes and counts."""
     gathered, out = [None], [None]
     dist.all_gather_object(gathered, {"rank": 0})
     objects = ["a", 1]
@@ -127,7 +129,7 @@ def test_groups_know_their_names_and_ranks():
 
 
 def mix_backends(rank, size):
-    """A group of ours and one of Gloo, side by side."""
+    """A group of aikido and one of Gloo in the same processes."""
     gloo = dist.new_group(backend="gloo")
     tensor = torch.ones(3)
     for _ in range(10):

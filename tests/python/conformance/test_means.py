@@ -23,7 +23,9 @@ COUNT = 9  # a multiple of SIZE
 
 
 def reduced(tensor, op, way, rank, size):
-    """What this rank gets of `tensor`, by one of all ways to reduce; None: nothing."""
+    """The result of `tensor` on this rank, by one of the reducing calls; None: no
+    result.
+    """
     tensor = tensor.clone()
     part = torch.empty_like(tensor[: COUNT // size])
     parts = list(tensor.chunk(size))
@@ -77,7 +79,8 @@ def integers(rank, dtype):
 def mean_of_integers(rank, size):
     wrong = []
     for dtype, way in itertools.product(INTEGERS, WAYS):
-        total = sum(integers(r, dtype) for r in range(size))  # wraps in its own dtype
+        # Overflow wraps in its own dtype.
+        total = sum(integers(r, dtype) for r in range(size))
         mean = torch.div(total, size, rounding_mode="trunc")
         found = reduced(integers(rank, dtype), dist.ReduceOp.AVG, way, rank, size)
         if not is_as(found, mean, rank, way):
@@ -95,7 +98,7 @@ def test_bool_has_no_mean(group_of_one):
 
 
 def factor_of(rank, dtype, kind):
-    """Ranks may have different factors, exact in each dtype."""
+    """A factor that differs between ranks, and is exact in each dtype."""
     value = 0.5 + rank
     if kind == "number":
         return value
@@ -108,14 +111,14 @@ def premultiplied(rank, size):
         FLOATS, WAYS, ("number", "tensor", "other")
     ):
         if way == "sparse" and dtype == torch.float16:
-            continue  # torch itself adds no such tensors
+            continue  # torch itself cannot add such tensors
         given = [torch.arange(COUNT, dtype=dtype) - r for r in range(size)]
         total = sum(t * (0.5 + r) for r, t in enumerate(given))
         op = dist._make_nccl_premul_sum(factor_of(rank, dtype, kind))
         found = reduced(given[rank], op, way, rank, size)
         if not is_as(found, total, rank, way):
             wrong.append((dtype, way, kind, found, total))
-    # As a framework passes them: an element without dimensions, complex numbers, views.
+    # As frameworks pass them: a scalar tensor, complex numbers, views.
     op = dist._make_nccl_premul_sum(0.25)
     single, pair, across = (
         torch.tensor(4.0),

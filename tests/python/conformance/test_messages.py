@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Sends and receives as callers of torch.distributed may make them."""
+"""Sends and receives in all forms that callers of torch.distributed may use."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ DTYPES = (
     torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64,
     torch.float8_e4m3fn,
 )  # fmt: skip
-# Nothing, one that goes at once, one that is longer than what may go unasked.
+# Empty, sent at once, and longer than the limit for eager messages.
 COUNTS = (0, 4, 90_000)
 
 
@@ -90,7 +90,9 @@ def test_a_batch_is_one_work():
 
 
 def batch_with_everybody(rank, size):
-    """All to all by messages, two batches under way, one tag for all of a pair."""
+    """All-to-all by messages, with two batches in progress and one tag for each
+    pair.
+    """
     rows = [torch.empty(size, 5_000) for _ in range(2)]
     works = []
     for turn, row in enumerate(rows):
@@ -185,7 +187,7 @@ def drop_works(rank, size):
             work = dist.irecv(received, other)
             work.wait()
             answers.append(bool((received == other + 10 * turn).all()))
-    # The sender goes on at once, the receiver comes later.
+    # The sender goes on at once; the receiver comes later.
     if rank == 0:
         dist.isend(torch.full((5,), 3.0), 1)
     else:
@@ -202,7 +204,7 @@ def test_a_dropped_send_still_arrives():
 
 
 def exchange_in_subgroup(rank, size):
-    """Ranks are those of the whole job, or of the group where it says so."""
+    """Ranks are those of the whole job, unless the call takes group ranks."""
     group = dist.new_group([2, 1])
     if rank == 0:
         return True

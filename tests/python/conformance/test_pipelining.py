@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Every pipeline schedule of torch ends, with the gradients of one process.
+"""Every pipeline schedule of torch ends with the gradients of one process.
 
-V-shaped schedules put the first and the last stage on one rank, and two neighbours on
-another, so that stages of one rank follow each other.
+V-shaped schedules put the first and the last stage on one rank, and two neighbouring
+stages on another, so that consecutive stages are on one rank.
 """
 
 import pytest
@@ -118,7 +118,7 @@ def test_schedule_with_a_group_for_each_pair_of_stages(schedule):
 
 
 def send_to_oneself(rank, size):
-    """As two stages of one rank do when the schedule does not know it is one rank."""
+    """Sends as two stages on one rank do, if the schedule does not know that."""
     received = torch.empty(3, 70_000)
     sent = [torch.full((70_000,), 10.0 * rank + i) for i in range(3)]
     batch = []

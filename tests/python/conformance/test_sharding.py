@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Sharded models, device meshes and DTensors give what one process gives."""
+"""Sharded models, device meshes and DTensors give the results of one process."""
 
 import itertools
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a call says that nobody answers, when, and what may be done after it."""
+"""Error, time and aftermath of a call that no other rank joins."""
 
 import re
 import time
@@ -15,10 +15,10 @@ from conformance.versions import TORCH, since
 
 pytestmark = pytest.mark.waiting
 
-# Before that, torch lets Gloo alone have one.
+# Earlier versions of torch allow it for Gloo only.
 HAS_MONITORED_BARRIER = TORCH >= (2, 15)
 needs_monitored_barrier = since(2, 15)
-# What torch's own tests look for in the text of a time-out, blanks included.
+# Text that torch's own tests search in the error of a time-out, including blanks.
 TIMED_OUT = r" (Timed out|closed|timeout) "
 
 
@@ -27,7 +27,7 @@ def seconds(value):
 
 
 def error_of(call):
-    """(seconds it took, text of what it raised)."""
+    """(seconds of the call, text of its error)."""
     begin = time.monotonic()
     try:
         call()
@@ -92,7 +92,7 @@ def test_a_new_timeout_holds_for_the_next_call():
 
 
 def wait_for_ever(rank, size):
-    """Centuries, in each of the places that take a timeout."""
+    """Time-outs of centuries, at each place that takes a time-out."""
     never = timedelta(days=365 * 1000)
     group = dist.new_group(timeout=never)
     if rank == 1:
@@ -121,7 +121,7 @@ def test_a_timeout_may_be_longer_than_any_time():
 
 
 def time_out_one_call(rank, size):
-    """The timeout of a single call, in a group that has all day."""
+    """The time-out of a single call, in a group with a long time-out."""
     group = dist.new_group(timeout=seconds(300))
     if rank == 1:
         late(0.7)
@@ -138,7 +138,7 @@ def test_a_call_may_have_a_timeout_of_its_own():
 
 
 def go_on_elsewhere(rank, size):
-    """A group is given up after a time-out; the others are not touched."""
+    """A time-out ends its group, but no other group."""
     group = dist.new_group(timeout=seconds(0.3))
     if rank == 0:
         assert error_of(lambda: dist.all_reduce(torch.ones(3), group=group))[1]
@@ -155,7 +155,7 @@ def test_other_groups_live_on_after_a_timeout():
     assert run_ranks(2, go_on_elsewhere) == [[4.0] * 3] * 2
 
 
-# ---- Monitored barriers: the texts are those that callers know from Gloo ----
+# ---- monitored barriers: the error texts are those of Gloo ----
 
 
 def monitor(rank, size, missing, wait_all):
@@ -235,7 +235,7 @@ def abort_under_way(rank, size):
 
 
 def test_aborting_a_group_ends_what_is_under_way():
-    # Torch's own recorder is an abort hook that may take seconds to write its file.
+    # torch's own recorder is an abort hook that may take seconds to write its file.
     quiet = {"TORCH_FR_BUFFER_SIZE": "0"}
     assert run_ranks(2, abort_under_way, env=quiet, may_die=[1])[0]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What callers may do with the work of a call, and with hooks around calls."""
+"""Uses of the work of a call, and hooks around calls."""
 
 import gc
 import math
@@ -36,7 +36,7 @@ def count_calls(rank, size):
     seen += [work._get_sequence_number(), number(group)]
     work.wait()
     seen.append(number() - born)
-    # Every kind of collective counts, messages do not.
+    # Every kind of collective counts, but messages do not.
     outputs = [torch.empty(1) for _ in range(size)]
     dist.all_gather(outputs, torch.ones(1), group=group)
     dist.broadcast(torch.ones(1), 0, group=group)
@@ -80,7 +80,7 @@ def look_at_futures(rank, size):
     result = work.get_future_result().wait()
     seen += [WorkResult(result) == WorkResult.SUCCESS, work.is_completed()]
     seen += [work.is_success(), work.exception() is None]
-    # A chain, and one that is made when the call is long over.
+    # A chained future, and a future that is made long after the call has ended.
     chained = work.get_future().then(lambda f: f.value()[0] + 1)
     chained = chained.then(lambda f: f.value() * 2)
     seen.append(chained.wait().tolist() == [8.0] * 4)
@@ -113,7 +113,7 @@ def wait_with_timeout(rank, size):
             work.wait(timedelta(milliseconds=50))
         except RuntimeError as error:
             text = str(error)
-    work.wait()  # the call itself has more time
+    work.wait()  # the time-out of the call itself is longer
     return text
 
 
@@ -124,7 +124,7 @@ def test_waiting_may_take_its_own_timeout():
 
 
 def wait_in_two_stages(rank, size):
-    """Each kind of call, with a rank that comes after 1.5 times the limit."""
+    """Each kind of call, with a rank that calls after 1.5 times the limit."""
     limit, found = 0.2, []
     calls = {
         "all_reduce": lambda: dist.all_reduce(torch.ones(4), async_op=True),
@@ -293,7 +293,7 @@ def test_hooks_run_before_and_after_each_call():
 
 
 def calls_with(hook):
-    """Three calls of the default group, of each of which `hook` is told."""
+    """Three calls of the default group, each of which calls `hook`."""
     dist.group.WORLD._register_on_completion_hook(hook)
     for _ in range(3):
         dist.all_reduce(torch.ones(10))
@@ -324,7 +324,7 @@ def hook_slowly(rank, size):
 
     def hook(info):
         if info.seq == 1:
-            late(0.05)  # longer than what others are made to wait for
+            late(0.05)  # longer than the time that other hooks are made to wait
         seen.append(info.seq)
 
     calls_with(hook)
@@ -373,7 +373,7 @@ def hook_abort(rank, size):
     not hasattr(dist.ProcessGroup, "supports_abort_hooks"), reason="not in this torch"
 )
 def test_a_hook_runs_before_a_group_is_aborted():
-    # A call that fails does not abort a group of ours: its user does.
+    # A failed call does not abort an aikido group: its user does.
     assert run_ranks(2, hook_abort, may_die=[1])[0] == ["error", "first"]
 
 

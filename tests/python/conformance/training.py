@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A small model, its data, and what training it in one process gives."""
+"""A small model, its data, and the result of training it in one process."""
 
 import torch
-import torch._dynamo  # DistributedDataParallel would, in every rank
+import torch._dynamo  # otherwise DistributedDataParallel imports it in every rank
 from torch import nn
 
 WIDTH, OUT, ROWS, LEARNING_RATE = 8, 6, 4, 0.1
 
 
 class Net(nn.Module):
-    """Three layers and one that only some batches use."""
+    """Three layers, and one that only some batches use."""
 
     def __init__(self):
         super().__init__()
@@ -42,9 +42,10 @@ def sgd(model):
 
 
 def reference(size, steps, *, ranks_of=None, is_seldom=lambda rank, step: False):
-    """Parameters by name after `steps` in which every rank's gradients are averaged.
+    """Parameters by name after `steps` steps in which gradients of all ranks are
+    averaged.
 
-    `ranks_of(step)`: who takes part, all by default; the sum is divided by `size`.
+    `ranks_of(step)`: participating ranks, by default all; the sum is divided by `size`.
     """
     model = Net()
     optimizer = sgd(model)
@@ -58,7 +59,7 @@ def reference(size, steps, *, ranks_of=None, is_seldom=lambda rank, step: False)
 
 
 def differences(found, wanted, *, tolerance=1e-5):
-    """Names of parameters that are not as wanted; a DTensor is gathered first."""
+    """Names of parameters with unexpected values; a DTensor is gathered first."""
     wrong = []
     for name, value in wanted.items():
         mine = found[name].detach()

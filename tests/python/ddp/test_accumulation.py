@@ -36,7 +36,7 @@ def test_a_short_step_has_as_many_batches_as_were_left():
         None,
         2,
     ]
-    accumulation.note_short(5, 1)  # another rank has told
+    accumulation.note_short(5, 1)  # reported by another rank
     accumulation.note_short(5, 1)
     assert accumulation.missing(0, 2) == 0
     assert accumulation.missing(0, 3) == 2
@@ -48,5 +48,5 @@ def test_several_forwards_of_a_batch_count_as_one():
     accumulation = Accumulation(3, first_step=0)
     assert hook(accumulation, 0, 4, given=2) is None
     assert hook(accumulation, 1, 2, given=2) == 2
-    # One more of other data makes no step short.
+    # One more forward with other data does not make the step short.
     assert hook(accumulation, 2, 4, given=3) is None

@@ -11,7 +11,7 @@ from aikido_torch.ddp._awaited import can_be_marked, claim, mark, unmark
 
 
 class Owner:
-    """Notes who is read, and makes the value be there."""
+    """Records the reads, and makes the value final."""
 
     def __init__(self):
         self.reads = []

@@ -28,7 +28,7 @@ from aikido_torch.straggler import (
 )
 
 SHADOW = ActiveBackup(backups=1)
-# Of check_sampler, with what fits.
+# Valid arguments of check_sampler.
 ARGUMENTS = {"place": (0, 4), "batches_per_step": 1, "late": "drop", "state": {}}
 
 
@@ -59,10 +59,10 @@ def test_calls_get_the_data_shard_of_the_batch():
     backups = backups_of(3)
     with pytest.raises(ConfigError, match="no batch was taken for step 0 on rank 3"):
         backups.own_data_shard(0)
-    # What is replayed is given to nobody.
+    # A replayed step needs a data shard, although this rank contributes nothing.
     assert [backups.replayed_data_shard(step) for step in range(4)] == [0, 1, 2, 0]
     assert backups_of(1).replayed_data_shard(1) == -1
-    # A backup that was out of the view replays before it is back.
+    # A backup that was excluded replays steps before it is included again.
     backups.add(0, outcome(out=[3]))
     assert [backups.replayed_data_shard(step) for step in range(4)] == [0, 0, 2, 0]
     substitute = backups_of(3, ActiveBackup(backups=1, mode="substitute"))
@@ -89,7 +89,9 @@ def test_in_a_strict_step_each_data_shard_counts_once(rank, policy, is_sum, expe
 
 
 class _Forwards:
-    """Of a model of rank 1; each tells the seed that it draws by, None: none."""
+    """Forwards of a model on rank 1; `seed` returns the seed that a forward used, or
+    None.
+    """
 
     def __init__(self):
         self.backups, self.net = backups_of(1), nn.Dropout(0.5)
@@ -97,7 +99,7 @@ class _Forwards:
         self.step = -1
 
     def begin(self):
-        """The loader has the batch of the next step."""
+        """The loader takes the batch of the next step."""
         if self.step >= 0:
             self.backups.begin_backward(self.step)
             self.backups.end_step(self.step, is_own=True)
@@ -123,7 +125,7 @@ def test_the_first_forward_of_a_step_draws_by_its_seed():
 def test_a_forward_without_gradients_is_no_part_of_a_step():
     forwards = _Forwards()
     with torch.no_grad():
-        # Before the first batch, and with it: it would be refused, or counted.
+        # Before the first batch and after it: otherwise it would be refused or counted.
         assert forwards.seed(0, train=True) is None
         forwards.begin()
         assert forwards.seed(0, train=True) is None
@@ -140,7 +142,8 @@ def test_a_model_that_is_trained_in_eval_draws_by_the_seeds_of_its_steps():
         assert forwards.seed(step, train=False) == seed_of(0, 0, step, 1)
         assert forwards.seed(step, train=False) is None
     forwards.begin()
-    # And may change in the middle: what was drawn before was for something else.
+    # The mode may change within a step. Earlier random numbers belonged to an
+    # evaluation.
     assert forwards.seed(3, train=False) == seed_of(0, 0, 3, 1)
     assert forwards.seed(3, train=True) == seed_of(0, 0, 3, 1)
     assert forwards.seed(3, train=False) is None
@@ -167,7 +170,7 @@ def test_steps_and_outcomes_are_told_to_the_sampler():
     assert backups.sampler.choice(1) == {3: 1}
     (history,) = backups.states().values()
     assert history.state_dict() == {"late": [(0, (1, 2))], "out": []}
-    # Nobody was late, and one is out.
+    # No rank was late, and one rank is excluded.
     backups.add(1, outcome(out=[2]))
     assert backups.sampler.choice(2) == {3: 2}
     assert history.state_dict()["out"] == [(1, (2,))]
@@ -181,7 +184,7 @@ def test_the_batches_of_steps_are_those_of_the_sampler_if_there_is_one():
     assert backups_of(0).batches_in(2, 5, per_step=1) == 3
     nothing = Backups(None, SkipStraggler(), (0, 4))
     assert nothing.batches_in(2, 5, per_step=2) == 6
-    # Four batches, so two steps of each epoch, of three and of one.
+    # Four batches: each epoch has two steps, of three batches and of one.
     sampler = sampler_of(0, batches_per_step=3)
     backups = Backups(sampler, SHADOW, (0, 4))
     assert len(sampler) == 4
@@ -245,7 +248,7 @@ def test_who_has_no_stand_ins_needs_no_sampler():
 
 
 def stopped_sampler(rank, late=()):
-    """After three steps of epoch 2."""
+    """A sampler that was stopped after three steps of epoch 2, and loaded."""
     sampler = sampler_of(rank)
     sampler.set_epoch(2)
     for step, _ in zip(range(3), sampler, strict=False):
@@ -277,7 +280,7 @@ def stopped_sampler(rank, late=()):
                 SeededDataset(range(40), seed=5), 4, SHADOW, num_ranks=4, rank=1
             ),
         ),
-        # One has not loaded what the others have.
+        # Some ranks have not loaded the state of the others.
         ("epoch", lambda: stopped_sampler(1)),
     ],
 )
@@ -319,7 +322,7 @@ def test_a_handle_of_one_rank_seeds_its_steps(group_of_one):
 
 
 class _Step:
-    """One step of a handle, and its seed."""
+    """One step of a handle; returns its seed."""
 
     def __init__(self, sampler):
         self.net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))
@@ -360,7 +363,7 @@ def test_a_handle_goes_on_where_its_sampler_does(group_of_one):
         found += [(step.handle.steps, batch, step()) for batch in sampler]
     assert found == whole[8:]
     assert [counters.step for counters in step.handle.by_step] == [8, 9, 10, 11]
-    # DDP settles its buckets again.
+    # DDP builds its final buckets again.
     assert [len(o.shards) for o in step.handle.outcomes] == [0, 0, 1, 1]
 
 
@@ -370,7 +373,7 @@ def test_a_model_in_eval_is_trained_and_looked_at(group_of_one):
     step.model.eval()
     for number, _ in enumerate(sampler):
         assert step() == seed_of(4, 0, number, 0)
-        # Other data, and whoever does it has forgotten no_grad.
+        # Other data, in a loop that lacks no_grad.
         torch.manual_seed(3)
         step.model(torch.ones(1, 4))
         assert torch.initial_seed() == 3

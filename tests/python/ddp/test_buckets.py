@@ -101,7 +101,7 @@ def layouts():
 
 
 def strides(tensor):
-    """Those that matter: of dimensions with more than one element."""
+    """The strides of dimensions with more than one element; others have no effect."""
     both = zip(tensor.size(), tensor.stride(), strict=True)
     return [stride for length, stride in both if length > 1]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What is counted; tests/python/multiproc/test_loop_calls.py has ranks."""
+"""Counts without ranks; tests/python/multiproc/test_loop_calls.py has ranks."""
 
 import subprocess
 import sys
@@ -23,8 +23,8 @@ def test_a_rank_lacks_a_call_once_it_has_begun_the_step_without_it():
         (5, 12, 5),
         (6, 12, None),  # it has gone past step 6, and has made the call by step 9
         (6, 13, 9),
-        (10, 99, None),  # it is not there yet
-        (3, 99, None),  # longer ago than it knows
+        (10, 99, None),  # it has not reached the step
+        (3, 99, None),  # the step is older than its record
     ):
         assert own.lacks(Place(1, step, calls)) == lacks
     assert counts().lacks(Place(1, 0, 1)) is None
@@ -38,7 +38,7 @@ def test_the_calls_before_a_step_are_those_before_the_first_own_one_from_it_on()
 
 
 class _Group:
-    """A backend of two ranks. What is sent comes to nobody."""
+    """A backend of two ranks whose messages are not delivered."""
 
     def __init__(self, calls=0):
         self.num_calls, self.sent, self.left_out = calls, [], []
@@ -64,7 +64,7 @@ class _Group:
 
 
 def ended_watch(calls, buckets):
-    """One whose thread has ended, so that the test does its turns."""
+    """A watch whose thread has ended, so that the test runs its iterations."""
     has_ended = threading.Event()
     watch = CallWatch(calls, buckets, number=1, at_end=has_ended.set)
     assert not has_ended.is_set()
@@ -125,9 +125,9 @@ def test_calls_that_others_had_made_before_a_step_are_missing():
     watch.on_hook(25)
     watch.told = told((1, 25, 12), (1, 26, 99))
     assert watch.missing(26) == 2
-    assert watch.told == told((1, 26, 99))  # it is not there yet
+    assert watch.told == told((1, 26, 99))  # this rank has not reached the step
     watch.on_repaired(2)
-    watch.told = told((2, 25, 12))  # another rank tells the same later
+    watch.told = told((2, 25, 12))  # another rank reports the same later
     assert watch.missing(26) == 0
 
 
@@ -137,7 +137,7 @@ def test_a_rank_that_has_gone_past_a_step_lacks_its_calls_at_once():
     watch.on_hook(8)
     watch.told = told((1, 11, 11), (0, 21, 12), (0, 31, 13))
     assert watch.missing(30) == 2
-    calls.num_calls = 13  # two were left out, and one was made
+    calls.num_calls = 13  # two calls were skipped, and one was made
     watch.on_hook(32)
     assert watch.missing(33) == 0
 

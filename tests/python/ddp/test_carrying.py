@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Without ranks; tests/python/multiproc/test_carry.py has late ones."""
+"""Without ranks; tests/python/multiproc/test_carry.py has late ranks."""
 
 from types import SimpleNamespace
 

@@ -14,23 +14,23 @@ SMALL = StateCopy(least_bytes=0)
 
 
 @pytest.mark.parametrize(
-    # behind and held in steps, gradients of one step and the state in MiB
+    # Steps behind and received, gradients of one step and the state in MiB.
     ("rule", "behind", "held", "gradients", "state", "may_copy", "decision"),
     [
         (USUAL, 0, 0, 100, 1, True, ("none", 0, "up_to_date")),
         (ALWAYS, 0, 0, 100, 1, True, ("none", 0, "up_to_date")),
-        # Adam: the state is three times the gradients.
+        # Adam: the state has three times the bytes of the gradients.
         (USUAL, 1, 1, 100, 300, True, ("replay", 1, "more_bytes")),
         (USUAL, 3, 3, 100, 300, True, ("replay", 3, "more_bytes")),
         (USUAL, 4, 4, 100, 300, True, ("copy", 0, "fewer_bytes")),
-        # SGD without momentum: just the parameters.
+        # SGD without momentum: the state has only the parameters.
         (USUAL, 1, 1, 100, 100, True, ("replay", 1, "more_bytes")),
         (USUAL, 2, 2, 100, 100, True, ("copy", 0, "fewer_bytes")),
-        # What is replayed before anybody could answer.
+        # A replay ends before another rank could answer.
         (USUAL, 15, 15, 1, 3, True, ("replay", 15, "small")),
         (USUAL, 16, 16, 1, 3, True, ("copy", 0, "fewer_bytes")),
         (SMALL, 15, 15, 1, 3, True, ("copy", 0, "fewer_bytes")),
-        # Not all of them are here yet.
+        # Not all results were received yet.
         (USUAL, 3, 1, 4, 4, True, ("replay", 1, "small")),
         (USUAL, 4, 1, 4, 4, True, ("copy", 0, "fewer_bytes")),
         (USUAL, 60, 0, 4, 4, True, ("copy", 0, "fewer_bytes")),
@@ -39,7 +39,7 @@ SMALL = StateCopy(least_bytes=0)
         (ALWAYS, 2, 0, 1, 300, True, ("copy", 0, "always")),
         (USUAL, 2, 1, 1, 300, False, ("replay", 1, "cannot_copy")),
         (USUAL, 2, 0, 1, 300, False, ("none", 0, "cannot_copy")),
-        # What the caller says.
+        # The caller's rule decides.
         (NEVER, 99, 99, 100, 1, True, ("replay", 99, "never")),
         (ALWAYS, 1, 1, 1, 300, True, ("copy", 0, "always")),
         (ALWAYS, 1, 1, 1, 300, False, ("replay", 1, "cannot_copy")),
@@ -92,7 +92,7 @@ def test_a_wrong_rule_is_refused(arguments, text):
         (None, [0.1], 1),
         (None, [0.7], 1.4),
         (None, [60], 30),
-        # The step in which this rank was late says nothing of the others.
+        # The step in which this rank was late is no usual step.
         (None, [0.7, 0.7, 60], 1.4),
         (700, [60], 0.7),
     ],

@@ -112,7 +112,7 @@ def test_a_device_has_a_digest_that_sees_each_change(dtype):
         changed = tensor.clone()
         changed[i] *= -1
         seen.add(int(device_digest(changed)))
-        changed[(i + 1) % 7] *= -1  # two changes do not cancel out
+        changed[(i + 1) % 7] *= -1  # two changes must not cancel out
         seen.add(int(device_digest(changed)))
     assert len(seen) == 15
     assert int(device_digest(tensor.clone())) in seen
@@ -161,7 +161,7 @@ def test_the_order_of_entries_is_no_difference():
         state.clear()
         state.update(reversed(entries))
     group = optimizer.param_groups[0]
-    group["lr"] = group.pop("lr")  # the last one now
+    group["lr"] = group.pop("lr")  # now it is the last entry
     changed = digest_of(net, optimizer)
     assert changed.total == healthy.total
     assert changed.first_difference(healthy) is None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What would fail when a rank is late is refused at `register`, by name."""
+"""State and gradients that would fail for a late rank are refused at `register`, by
+name.
+"""
 
 import threading
 import warnings
@@ -17,7 +19,7 @@ from aikido_torch.testing import run_ranks
 
 
 class Stateful:
-    """Gives a state, and takes one back unless it is told to refuse it."""
+    """Object with a state; load_state_dict raises `refusal` if it is given."""
 
     def __init__(self, state, refusal=None):
         self.state, self.refusal, self.taken = state, refusal, []
@@ -104,7 +106,7 @@ def test_a_state_gets_back_a_copy_of_what_it_gave(group_of_one):
 
 
 class Tied(torch.optim.SGD):
-    """Keeps one tensor for all its parameters."""
+    """Optimizer that keeps one tensor for all its parameters."""
 
     def __init__(self, parameters):
         super().__init__(parameters, lr=0.1)
@@ -217,7 +219,8 @@ def _one_is_wrong(rank, size):
 )
 def test_a_reducer_without_fitting_buckets_is_refused(group_of_one, option, text):
     model = DistributedDataParallel(nn.Linear(2, 2))
-    setattr(model, option, True)  # as the constructor does, which needs a GPU for it
+    # Set like the constructor does, which would need a GPU.
+    setattr(model, option, True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ConfigError) as caught:
         ddp.register(model, optimizer=optimizer)

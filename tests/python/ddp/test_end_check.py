@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Ranks in threads; tests/python/multiproc/test_repairs.py has real ones."""
+"""Ranks in threads; tests/python/multiproc/test_repairs.py has real ranks."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ STEPS = 60
 
 
 class Backend:
-    """What a group is to a handle that ends."""
+    """The part of a group that an ending handle uses."""
 
     num_calls, place = 7, (0, 3)
     called_ahead = committed_ahead = 0
@@ -33,7 +33,7 @@ class Backend:
 
 
 class Exchange:
-    """Between threads. A rank that is asked gives its state at once."""
+    """Exchange between threads. A rank that is asked sends its state at once."""
 
     def __init__(self, number):
         self.number, self.ends, self.failure = number, [], None
@@ -229,11 +229,11 @@ def test_a_rank_with_fewer_steps_is_told(lines, check):
 def test_only_a_call_that_makes_no_progress_is_in_vain():
     in_vain = CallsInVain()
     assert not in_vain.are_seen(0, 0, 100.0)
-    assert not in_vain.are_seen(0, 0, 200.0)  # nobody goes on
-    for now in range(200, 210):  # the others go on without this rank
+    assert not in_vain.are_seen(0, 0, 200.0)  # no rank goes on
+    for now in range(200, 210):  # the other ranks go on without this rank
         assert not in_vain.are_seen(now - 198, now - 199, float(now))
     assert not in_vain.are_seen(11, 11, 211.0)
-    assert not in_vain.are_seen(11, 11, 300.0)  # they wait for nobody
+    assert not in_vain.are_seen(11, 11, 300.0)  # the other ranks do not wait
     assert not in_vain.are_seen(12, 11, 301.0)
     assert not in_vain.are_seen(12, 11, 302.9)
     assert in_vain.are_seen(12, 11, 303.1)
@@ -277,7 +277,7 @@ class Handle:
 
 
 class Silent:
-    """An exchange that notes what is told."""
+    """An exchange that records messages."""
 
     failure = None
 
@@ -289,7 +289,7 @@ class Silent:
 
 
 def hook_of(handle):
-    """What the group calls at its end, and what is told by then."""
+    """The end hook of the group, and the messages so far."""
     handle._backend, exchange = Backend(), Silent()
     state_check = SimpleNamespace(failure=None)
     check = end_check_of(handle, exchange, state_check)

@@ -9,7 +9,9 @@ from aikido_torch.errors import ConfigError
 
 
 def walk(every, n, last, is_behind, jumps):
-    """The steps at which a rank meets the others; `jumps` are how far it may go."""
+    """The steps at which a rank meets the others; `jumps` are the steps of each
+    catch-up.
+    """
     met, steps = [], 0
     for jump in jumps:
         every.on_catch_up()
@@ -33,21 +35,21 @@ def test_a_rank_that_goes_past_steps_meets_the_others_at_each_meeting_step(
     in_time = walk(Every(), n, 40, is_behind, [0] * 41)
     end = 40 if is_behind else 39
     assert in_time == list(range(n, end + 1, n))
-    for first in range(1, 12):  # in the first steps nobody is skipped
+    for first in range(1, 12):  # no rank is skipped in the first steps
         jumps = [0] * first + [100] * 41
         assert walk(Every(), n, 40, is_behind, jumps) == in_time
 
 
 def test_a_rank_may_go_on_from_a_meeting_step_that_is_done():
     every = Every()
-    assert every.limit(7) > 10**9  # nobody has asked
+    assert every.limit(7) > 10**9  # the loop has not called every()
     every.on_catch_up()
     assert not every.is_due(10, 8)
     assert every.limit(8) == 10
     assert every.limit(10) == 10
     assert every.is_due(10, 10)
     assert every.limit(10) == 20
-    assert every.is_due(10, 10)  # a second question in the same step
+    assert every.is_due(10, 10)  # a second call in the same step
 
 
 def test_the_nearest_of_several_meeting_steps_is_the_limit():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Messages between the exchanges of several ranks, over a mail of this process."""
+"""Messages between the exchanges of several ranks, delivered within this process."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ class Work:
 
 
 class Mail:
-    """What the backends of `size` ranks share. Messages match as on a group."""
+    """Shared state of the backends of `size` ranks. Messages match as in a group."""
 
     def __init__(self, size):
         self.size = size
@@ -69,7 +69,7 @@ class Backend:
         self.send_seals()
 
     def send_seals(self):
-        """As the progress thread does whenever something has changed."""
+        """Sends seals, as the progress thread does after each change."""
         left = []
         for seq, rank, tag in self.seals:
             if seq <= self.settled or self.standing != "member":
@@ -129,7 +129,7 @@ def test_several_that_ask_share_one_snapshot():
     assert [(ask.rank, ask.step) for ask in given] == [(0, 3), (2, 7)]
     assert taken == [1]
     steps = [fetch.result(1.0, lambda: None) for fetch in fetches]
-    # Who asks again has left its first question.
+    # A rank that asks again has left its first request.
     assert [copied and copied.step for copied in steps] == [8, None, 8]
     assert all(fetch.is_over for fetch in fetches)
 
@@ -142,7 +142,7 @@ def test_a_state_is_of_no_use_before_the_others_have_all_that_is_in_it():
     b.answer(8, snapshot)
     assert not fetch.advance()
     assert fetch.has_head
-    # The giver itself may be in a call by now that waits for the one that asked.
+    # The sender itself may now be in a call that waits for the asking rank.
     b._backend.settled = 40
     b._backend.send_seals()
     assert fetch.result(1.0, lambda: None).step == 8
@@ -207,7 +207,7 @@ def test_nobody_asks_long_who_is_waited_for_itself():
 
     assert fetch.result(30.0, look) is None
     assert len(looks) == 3
-    # What has begun comes to its end: that takes nothing from those that wait.
+    # A transfer that has begun is finished, because that delays no waiting rank.
     again = a.ask(1, step=3)
     b.look()
     b._backend.settled = 39
@@ -249,7 +249,7 @@ def test_a_donor_that_dies_gives_nothing():
     mail, (a, b, _) = exchanges()
     fetches = [a.ask(1, step=3), a.ask(1, step=3)]
     b.look()
-    # One has heard that a state is coming, the other nothing.
+    # One rank has received the head of a state, the other rank nothing.
     b._send(torch.tensor([8, 40, 2, 100]), 0, b.asks[0].tag)
     assert [fetch.advance() for fetch in fetches] == [False, False]
     assert [fetch.has_head for fetch in fetches] == [True, False]
@@ -312,8 +312,8 @@ def test_a_patient_ask_is_answered_once_the_other_rank_is_ahead():
     _, (a, b, _) = exchanges()
     fetch = a.ask(1, step=5, is_patient=True)
     b.look()
-    assert b.answer(5, snapshot) == []  # not ahead yet
-    assert b.answer(6, None) == []  # or no one to copy from for now
+    assert b.answer(5, snapshot) == []  # it is not ahead yet
+    assert b.answer(6, None) == []  # it has no valid state at the moment
     assert not fetch.advance()
     (ask,) = b.answer(6, snapshot)
     assert (ask.rank, ask.step, ask.is_patient) == (0, 5, True)
@@ -323,7 +323,7 @@ def test_a_patient_ask_is_answered_once_the_other_rank_is_ahead():
 def test_a_state_of_the_same_place_needs_no_seal():
     _, (a, b, _) = exchanges()
     fetch = a.ask(1, step=5, is_patient=True)
-    b._backend.settled = 39  # the seal comes later
+    b._backend.settled = 39  # the seal is sent later
     b.look()
     b.answer(6, snapshot)
     assert fetch.result(0.0, lambda: None, own_place=(6, 39)) is None

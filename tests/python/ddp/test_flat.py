@@ -103,7 +103,7 @@ def test_what_is_released_may_be_changed_and_replaced():
     bucket.release()
     parameters[0].grad.mul_(4)
     parameters[1].grad = torch.full((4,), 9.0)
-    bucket.release()  # again, which changes nothing
+    bucket.release()  # the second call changes nothing
     bucket.detach()
     assert bucket.attach() == parameters
     assert parameters[0].grad.tolist() == [[2.0] * 3] * 2
@@ -121,7 +121,7 @@ def test_signals_travel_with_it_and_are_gone_after_clear():
     _, bucket = make(num_signals=1)
     bucket.signal(0)
     bucket.complete(1.0)
-    bucket.detach()  # is no change of the user's
+    bucket.detach()  # it does not count as a change by the user
     assert bucket.buffer[-1] == 1
     bucket.clear()
     assert bucket.signals.tolist() == [0]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""With one rank; tests/python/multiproc/test_ddp.py has late ones."""
+"""With one rank; tests/python/multiproc/test_ddp.py has late ranks."""
 
 import contextlib
 
@@ -47,7 +47,7 @@ def test_a_model_learns_as_without_ddp(group_of_one):
 
 
 class _Committed:
-    """A backend on which the others have committed some steps ahead of us."""
+    """A backend whose other ranks have committed some steps ahead of this rank."""
 
     def __init__(self, backend, num_buckets, num_steps):
         self.backend = backend
@@ -77,7 +77,7 @@ def test_catching_up_steps_on_each_committed_gradient_and_keeps_the_own(group_of
     own = [parameter.grad for parameter in net.parameters()]
     before = [parameter.detach().clone() for parameter in net.parameters()]
     # Two buckets, three steps: gradients 6, then 4, then 2 for the first bucket, which
-    # is that of the last layer, and one less for the other.
+    # is that of the last layer, and one less for the other bucket.
     handle._backend = _Committed(handle._backend, 2, 3)
     assert handle.catch_up() == 3
     assert (handle.steps, handle.replayed_steps) == (6, 3)
@@ -89,7 +89,7 @@ def test_catching_up_steps_on_each_committed_gradient_and_keeps_the_own(group_of
     # Less than a step is left for the next time.
     handle._backend.committed_ahead = 1
     assert handle.catch_up() == 0
-    # Nor is there anything to do about steps whose results are still to come.
+    # Steps without received results cannot be replayed.
     handle._backend.committed_ahead = 0
     for called, steps in ((0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (41, 20)):
         handle._backend.called_ahead = called
@@ -103,7 +103,8 @@ def test_a_scheduler_that_register_was_not_told_of_is_warned_of_once(
 ):
     model = DistributedDataParallel(nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    # That the scheduler is copied with a state is not enough: nobody steps it.
+    # It is not enough that the scheduler is copied with a state, because no one steps
+    # it.
     told = {"after_step": lambda: None} if is_told else {"state": {}}
     handle = ddp.register(model, optimizer=optimizer, **told)
     handle.catch_up()
@@ -135,7 +136,7 @@ def test_a_missed_last_step_of_an_epoch_has_as_few_batches_as_are_left(group_of_
     handle = ddp.register(
         model, optimizer=optimizer, policy=policy, sampler=sampler, batches_per_step=2
     )
-    # Steps of 2, 2 and 1 batches; the second one of the second epoch is own.
+    # Steps of 2, 2 and 1 batches; the second step of the second epoch is an own step.
     for epoch, num_batches in enumerate([5, 4]):
         sampler.set_epoch(epoch)
         for batch, _ in zip(range(num_batches), sampler, strict=False):

@@ -27,7 +27,7 @@ def test_what_is_waited_is_no_computing():
     clock.now += 2
     watch.wait(lambda: setattr(clock, "now", clock.now + 5))
     watch.use("b")
-    watch.use("a")  # the first use counts
+    watch.use("a")  # only the first use counts
     clock.now += 1
     watch.ready("b")
     clock.now += 1
@@ -74,8 +74,8 @@ def test_a_typical_iteration_has_medians():
     assert typical(seen) == Iteration((("a", 2.0),), (("a", 5.0), ("b", 5.0)), 6.0, 8.0)
 
 
-# A forward of 3 s that uses a, b and c at 0, 1 and 2 s; their gradients are there at
-# 4, 6 and 8 s, the last layer's first, and the step is at 9 s.
+# A forward of 3 s uses a, b and c at 0, 1 and 2 s. Their gradients are ready at 4, 6
+# and 8 s, the last layer's first, and the step is at 9 s.
 CHAIN = Iteration(
     uses=(("a", 0.0), ("b", 1.0), ("c", 2.0)),
     ready=(("c", 4.0), ("b", 6.0), ("a", 8.0)),
@@ -89,17 +89,17 @@ def test_the_graph_has_all_computing_and_the_windows_of_transfers():
     graph = graph_of(CHAIN, SIZES, LinkCost(alpha_s=0, beta_s=0))
     assert simulate(graph, list("abc")).makespan_s == pytest.approx(9.0)
     found = {w.transfer: (w.ready_s, w.first_use_s) for w in windows(graph)}
-    # From the last use of one iteration, at 2 s, to that of the next.
+    # From the last use of one iteration, at 2 s, to that of the next iteration.
     assert found == {"c": (2.0, 9.0), "b": (4.0, 8.0), "a": (6.0, 7.0)}
 
 
 def test_the_graph_takes_as_long_as_overlapping_iterations():
     link = LinkCost(alpha_s=0.0, beta_s=0.01)
     graph = graph_of(CHAIN, SIZES, link)
-    # c: 2 to 4 and 8 to 9; b: 4 to 6; a: 6 to 7. Nobody waits.
+    # c: 2 to 4 and 8 to 9; b: 4 to 6; a: 6 to 7. No computation waits.
     done = simulate(graph, list("abc"), link="preemptive", compute="program")
     assert done.makespan_s == pytest.approx(9.0)
-    # As they are ready a goes last, and the forward begins with it.
+    # In the order of readiness a is last, but the forward begins with it.
     fifo = simulate(graph, link="fifo", compute="program")
     assert fifo.makespan_s == pytest.approx(10.0)
 

@@ -41,7 +41,7 @@ def test_a_link_that_is_dear_to_start_has_fewer_buckets():
     dear = planned(SEEN, SIZES, LinkCost(alpha_s=3.0, beta_s=0.0), ALIKE)
     cheap = planned(SEEN, SIZES, LinkCost(alpha_s=0.0, beta_s=0.02), ALIKE)
     assert len(dear.buckets) < len(cheap.buckets)
-    # 2 s for each of three, of which only the first layer's is waited for.
+    # 2 s for each of three transfers; computation waits only for the first layer's.
     assert cheap.predicted_s == pytest.approx(11.0, abs=0.05)
     assert cheap.predicted_s == min(cheap.candidates.values())
 

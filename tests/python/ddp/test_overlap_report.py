@@ -41,7 +41,7 @@ def text_of(members):
 
 def test_windows_buckets_and_times_are_shown():
     text = text_of(3)
-    # "out" is ready 20 ms behind its use, and used again at 60 ms: it takes 3 of 40 ms.
+    # "out" is ready 20 ms after its use, and used again at 60 ms: it takes 3 of 40 ms.
     (row,) = [line for line in text.splitlines() if "out" in line]
     cells = [cell.strip() for cell in row.strip("│").split("│")]
     assert cells[:6] == ["out", "2,000", "3", "20", "60", "37"]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""On one rank: what each call of the training loop does to parameters and gradients."""
+"""Effects of each call of the training loop on parameters and gradients, on one
+rank.
+"""
 
 import copy
 import gc
@@ -30,7 +32,7 @@ def sgd(net):
 
 
 class Pair:
-    """The same training without and with it."""
+    """The same training without and with OverlappedDataParallel."""
 
     def __init__(self, make=make_net, optimizer=sgd, **options):
         self.plain, self.net = make(), make()
@@ -48,7 +50,7 @@ class Pair:
             optimizer.step()
 
     def step_ahead(self, number):
-        """A step that nobody needs yet. Returns a weight, and what it was before."""
+        """A step that is not needed yet. Returns a weight, and its value before."""
         self.model.synchronize()
         last = self.net[3].weight
         before = last.detach().clone()
@@ -64,7 +66,7 @@ class Pair:
 
 
 def unseen():
-    """Reads in here get what is there, and wait for nothing."""
+    """Context in which reads return the present values without waiting."""
     return torch._C.DisableTorchFunctionSubclass()
 
 
@@ -96,7 +98,7 @@ def test_a_step_is_done_when_the_next_forward_needs_it(pair):
         pair.step(number)
     last, before = pair.step_ahead(6)
     assert last.grad is None
-    pair.net[0](batch(1))  # outside of a forward of the model all is waited for
+    pair.net[0](batch(1))  # outside of a forward of the model, everything is waited for
     assert not torch.equal(last, before)
     pair.check()
 
@@ -112,7 +114,7 @@ def test_forwards_without_gradients_see_the_last_step(pair):
 
 
 class Short(nn.Module):
-    """Takes the weights of its layer for itself where no gradients are wanted."""
+    """Module that uses the weights of its layer itself if no gradients are needed."""
 
     def __init__(self):
         super().__init__()
@@ -138,7 +140,7 @@ def test_a_forward_without_gradients_may_go_another_way(group_of_one):
 
 
 class Sly(nn.Module):
-    """Sometimes reads its second layer before it calls the first one."""
+    """Module that sometimes reads its second layer before it calls the first one."""
 
     def __init__(self):
         super().__init__()
@@ -210,7 +212,7 @@ def test_a_state_may_be_loaded_while_sums_are_under_way(pair):
         (pair.plain, pair.net), pair.both(), strict=True
     ):
         net.load_state_dict(saved[0])
-        # It would take the tensors themselves.
+        # Without the copy, the optimizer would keep the tensors themselves.
         optimizer.load_state_dict(copy.deepcopy(saved[1]))
         model.train()
     pair.check()
@@ -459,7 +461,7 @@ class Tied(nn.Module):
         if self.uses_aside:
             x = self.aside(x)
         x = self.inner(x)
-        # Without a call of the layer that has them.
+        # Without a call of the layer that has the parameters.
         return self.head(x) + nn.functional.linear(x, self.embed.weight, self.head.bias)
 
 
@@ -584,7 +586,7 @@ def test_close_leaves_module_and_optimizer_as_they_were(pair):
     assert "step" not in vars(pair.of_net)
     assert all(not m._forward_pre_hooks for m in pair.net.modules())
     pair.check()
-    pair.step(7)  # without sums
+    pair.step(7)  # a step without sums
     pair.check()
     pair.model.close()
 
@@ -631,7 +633,7 @@ def test_a_module_may_be_copied_once_no_step_is_to_come(pair):
         pairs = zip(pair.plain.parameters(), net.parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
     pair.step(6)
-    for net in copies:  # they are nobody's
+    for net in copies:  # the copies have no wrapper
         net(batch(7)).square().mean().backward()
         sgd(net).step()
         net.state_dict()

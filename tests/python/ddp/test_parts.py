@@ -99,7 +99,7 @@ def test_lists_of_parameters_come_back_after_an_error():
 
 
 class ByNorm(torch.optim.SGD):
-    """Scales all gradients by their common norm."""
+    """Optimizer that scales all gradients by their common norm."""
 
     def step(self, closure=None):
         gradients = [p.grad for g in self.param_groups for p in g["params"]]
@@ -111,7 +111,7 @@ class ByNorm(torch.optim.SGD):
 
 
 class Counting(torch.optim.SGD):
-    """Counts its steps in its groups."""
+    """Optimizer that counts its steps in its groups."""
 
     def step(self, closure=None):
         for group in self.param_groups:
@@ -120,7 +120,9 @@ class Counting(torch.optim.SGD):
 
 
 class CountingAside(torch.optim.SGD):
-    """Counts its steps in an attribute, and takes small ones at first."""
+    """Optimizer that counts its steps in an attribute, and takes small steps at
+    first.
+    """
 
     steps = 0
 

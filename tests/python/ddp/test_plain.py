@@ -28,7 +28,9 @@ class Net(nn.Module):
 
 
 class Training:
-    """The same with and without the wrapper; gradients of one rank are their mean."""
+    """The same training with and without the wrapper; one rank's gradients are their
+    mean.
+    """
 
     def __init__(self):
         torch.manual_seed(1)
@@ -44,7 +46,7 @@ class Training:
         return torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.1)
 
     def watch_sends(self):
-        """Notes how many gradients there were whenever a bucket was sent."""
+        """Records the number of gradients at each send of a bucket."""
         sums = self.model._sums
         send = sums._send_next
 
@@ -98,7 +100,7 @@ def test_gradients_are_the_mean_once_the_backward_is_over(training):
     training.backward(1)
     for a, b in training.pairs():
         assert torch.equal(a.grad, b.grad)
-        b.grad.mul_(2)  # as with DDP, without asking
+        b.grad.mul_(2)  # allowed without a call, as with DDP
         a.grad.mul_(2)
     for _, optimizer in training.both():
         optimizer.step()
@@ -161,7 +163,7 @@ def test_a_walk_through_the_graph_without_parameters_sends_nothing(training):
     training.sent.clear()
     x = batch(1).requires_grad_()
     torch.autograd.grad(training.model(x).sum(), x)
-    training.model.wait_for_gradients()  # of a backward that is still to come
+    training.model.wait_for_gradients()  # the backward is still to come
     assert len(training.sent) == len(training.model.layout.buckets)
 
 
@@ -194,7 +196,7 @@ def test_a_step_may_be_left_out(training):
 
 
 class Twice(nn.Module):
-    """A layer in two segments that are computed again in the backward."""
+    """A layer in two segments that are recomputed in the backward."""
 
     def __init__(self):
         super().__init__()
@@ -218,7 +220,7 @@ def test_a_gradient_that_grows_while_it_is_summed_is_refused(group_of_one):
 
 
 def test_reads_wait_where_the_end_of_the_backward_is_not_told(training):
-    """The outputs are in an object of the user, and the graph ends elsewhere."""
+    """The outputs are in a user's object, and the graph has another end."""
 
     class Outputs:
         def __init__(self, value):

@@ -31,7 +31,7 @@ def run(planner, count, seconds, *, is_watched=True, sums=()):
 
 
 def tried(planner, layout, *, plain_s, plan_s=0.02):
-    """What is used once the plan was tried beside plain buckets."""
+    """The layout in use after the plan was compared with plain buckets."""
     while planner.retune.trial.is_on:
         run(planner, 5, plain_s if layout.is_plain else plan_s)
         layout = planner.next(layout)
@@ -103,7 +103,9 @@ def test_a_model_without_a_plan_does_not_ask_again_and_again(planner, monkeypatc
 
 @pytest.mark.parametrize("rejected_by", ["rank 0", "this rank"])
 def test_rank_0_says_whether_a_plan_was_rejected(planner, monkeypatch, rejected_by):
-    """The links may have changed on one of them: all have to begin a trial, or none."""
+    """Links may have changed on one rank only, but all ranks or none must begin a
+    trial.
+    """
     gather = _planner.gather
 
     def answered(value, group):

@@ -20,7 +20,7 @@ def test_several_sizes_are_timed(group_of_one):
 def test_what_would_take_too_long_is_not_tried(
     group_of_one, monkeypatch, within_s, number
 ):
-    """Half a microsecond for each 4 bytes, and each size is tried three times."""
+    """Half a microsecond for each 4 bytes, and each size is measured three times."""
     monkeypatch.setattr(_probe, "_seconds", lambda tensor, _: tensor.numel() * 5e-7)
     assert len(probe(None, within_s=within_s)) == number
 

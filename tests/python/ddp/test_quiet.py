@@ -11,7 +11,7 @@ from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
 
 
 class Handle:
-    """One in which nothing is due for some steps."""
+    """A handle in which nothing is due for some steps."""
 
     def __init__(self, until_look=90, until_digest=90):
         self._steps = 40

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which models and optimizers are taken."""
+"""Models and optimizers that `register` accepts or refuses."""
 
 import copy
 import gc
@@ -18,7 +18,7 @@ from aikido_torch.straggler import SkipStraggler, WaitAll
 
 
 class _Unfit:
-    """Models that cannot go on without a late rank, and what is said about them."""
+    """Models that cannot go on without a late rank, and the reasons."""
 
     @staticmethod
     def no_ddp():
@@ -206,7 +206,7 @@ def train(model, steps=3, **options):
     ddp.register(
         model,
         optimizer=optimizer,
-        # As of a loop that clips gradients: the function knows the model.
+        # As in a loop that clips gradients: the function refers to the model.
         apply=lambda: (model.parameters(), optimizer.step()),
         **options,
     )
@@ -262,7 +262,7 @@ def test_parameters_that_no_bucket_holds_are_refused(group_of_one, is_ignored):
     optimizer = torch.optim.SGD(stepped, lr=0.1)
     with pytest.raises(ConfigError, match=f"steps 1 parameters .*{place}.*wrapped"):
         ddp.register(model, optimizer=optimizer)
-    # Nothing is replayed, so it does not matter.
+    # Without replays it does not matter.
     ddp.register(model, optimizer=optimizer, policy=WaitAll())
 
 

@@ -28,7 +28,7 @@ def test_it_is_shown_whatever_is_filtered(action, category):
         filters = list(warnings.filters)
     assert [str(w.message) for w in caught] == ["ranks may differ"] * 2
     assert {w.filename for w in caught} == {__file__}
-    assert filters[0][:3:2] == (action, category)  # as before
+    assert filters[0][:3:2] == (action, category)  # the filters are as before
 
 
 def test_a_filter_may_make_an_error_of_it():

@@ -23,7 +23,7 @@ def planned(*, seconds=1.0, beta_s=1e-6):
 
 
 def run(retune, count, *, seconds=1.0, beta_s=1e-6):
-    """After how many iterations it wants a plan."""
+    """The number of iterations after which it wants a plan; None: never."""
     for number in range(1, count + 1):
         size = SIZES[number % 4]
         retune.add(iteration(seconds), [(0.0, 0.001 + beta_s * size, size)])
@@ -48,7 +48,7 @@ def test_another_rate_of_the_link_is_a_reason():
     retune = planned()
     assert run(retune, 20) is None
     assert run(retune, 100, beta_s=4e-6) == 4
-    # Only transfers tell what the links take now: calls may have waited.
+    # Only transfers show the present rate of links, because calls may have waited.
     assert retune.link.beta_s == pytest.approx(1e-6)
     retune.add_link([(size, 0.001 + 4e-6 * size) for size in SIZES])
     retune.planned(1.0)
@@ -91,7 +91,7 @@ def test_rates_that_go_up_and_down_do_not_plan_for_ever():
 
 
 def test_rates_that_change_all_the_time_are_looked_at_less_and_less_often():
-    """Although each plan is another one."""
+    """Even if each plan differs from the last one."""
     retune = planned()
     at = []
     for number in range(1000):
@@ -111,7 +111,7 @@ def test_another_cost_of_the_link_begins_the_search_again():
         retune.planned(1.0, is_equal=True)
     assert run(retune, 200) is None
     assert run(retune, 200, beta_s=4e-6) is not None
-    retune.planned(1.0)  # another plan
+    retune.planned(1.0)  # a different plan
     assert run(retune, 300, beta_s=4e-6) is None
     assert run(retune, 200, beta_s=1e-6) == 4
 
@@ -139,11 +139,11 @@ def test_the_measured_time_is_of_late():
     ("sums", "time"),
     [
         ([(0.0, 2.0, 10)], (10, 2.0)),
-        # One begins while another is on its way: 3 s for both.
+        # One sum begins during another: 3 s for both.
         ([(1.0, 3.0, 30), (0.0, 2.0, 10)], (20, 1.5)),
-        # One lies within another.
+        # One sum lies within another.
         ([(0.0, 4.0, 30), (1.0, 2.0, 10)], (20, 2.0)),
-        # Between them nothing was sent.
+        # Nothing was sent between them.
         ([(0.0, 1.0, 10), (2.0, 5.0, 30)], (20, 2.0)),
     ],
 )
@@ -163,9 +163,9 @@ def test_a_busy_link_is_as_good_as_its_mean_sum(sums, time):
             [[(0.0, 4.0, 10), (7.0, 8.0, 30)], [(3.0, 4.0, 10), (5.0, 8.0, 30)]],
             (20, 1.0),
         ),
-        # It is over when the last rank has it.
+        # It ends when the last rank has received it.
         ([[(0.0, 4.0, 10)], [(0.0, 5.0, 10)]], (10, 5.0)),
-        # The more urgent one goes first.
+        # The more urgent sum is sent first.
         ([[(0.0, 5.0, 10), (1.0, 3.0, 30)]] * 2, (20, 2.5)),
         ([[(0.0, 5.0, 10)], [(0.0, 5.0, 20)]], None),
         ([[], []], None),
@@ -177,7 +177,7 @@ def test_a_transfer_begins_when_the_last_has_called_and_the_link_is_free(ranks, 
 
 @pytest.mark.parametrize("is_one_clock", [True, False])
 def test_costs_of_a_plan_are_those_of_transfers_whoever_is_late(is_one_clock):
-    """Calls of rank 0 take 20 ms more, for which rank 1 is to blame."""
+    """Calls of rank 0 take 20 ms longer, because rank 1 is late."""
     retune = planned(beta_s=6e-8)
     of_ranks = [[], []]
     for number in range(8):

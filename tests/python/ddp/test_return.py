@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""With handles that only look so; tests/python/multiproc/test_returns.py has ranks."""
+"""With fake handles; tests/python/multiproc/test_returns.py has ranks."""
 
 from collections import deque
 from datetime import timedelta
@@ -13,7 +13,7 @@ from aikido_torch.errors import ConfigError, PeerLostError, RetryLaterError
 
 
 class Backend:
-    """What a group is to a rank that is out."""
+    """The part of a group that an excluded rank uses."""
 
     place, group_name, epoch = (1, 3), "fake", 1
 
@@ -23,7 +23,7 @@ class Backend:
 
 
 class Handle:
-    """Of rank 1 of three; what others answer is given."""
+    """The handle of rank 1 of three; the answers of other ranks are given."""
 
     def __init__(self, answers, standings, timeout_s=5.0):
         self.steps, self._copy, self._is_astray = 9, None, True
@@ -52,7 +52,7 @@ class Handle:
 def test_a_rank_copies_from_the_first_that_answers_and_waits_to_be_taken_in():
     handle = Handle([None, SimpleNamespace(rank=0)], ["returning"])
     assert return_by_copy(handle) == 0
-    # A step that went astray is as good as none.
+    # The last step is invalid, so a state of the step before is requested.
     assert handle.asked == [(2, 8), (0, 8)]
     assert not handle._is_astray
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Ranks in one process; tests/python/multiproc/test_repairs.py has real ones."""
+"""Ranks in one process; tests/python/multiproc/test_repairs.py has real ranks."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ from aikido_torch.errors import RanksDifferError
 
 
 class Fetch:
-    """An answer that is here at once, if the rank answers."""
+    """An answer that has arrived, if the rank answers."""
 
     def __init__(self, rank, step, copied):
         self.rank, self.step, self.copied = rank, step, copied
@@ -26,7 +26,7 @@ class Fetch:
 
 
 class Exchange:
-    """Tells all others at once."""
+    """Exchange that delivers to all others at once."""
 
     def __init__(self, number):
         self.number, self.others, self.digests = number, [], []
@@ -81,7 +81,7 @@ class Rank:
             self.check.on_replay(step)
         else:
             self.check.begin(step)
-            self.check._send()  # what the end of a backward calls
+            self.check._send()  # called at the end of a backward
 
     def look(self):
         self.looked += 1
@@ -137,7 +137,8 @@ def test_a_rank_that_differs_copies_from_the_majority_one_step_later(caplog, is_
     ranks[1].notes = ranks[0].check.digest_notes()
     assert [rank.at(11) for rank in ranks] == [None] * 3
     assert [len(rank.exchange.asked) for rank in ranks] == [0, 1, 0]
-    assert ranks[1].at(11) is None  # the loop left a step out: it is not there yet
+    # The loop omitted a step, so this rank has not reached the next one.
+    assert ranks[1].at(11) is None
     assert [rank.at(12) for rank in ranks] == [None, 0, None]
     assert ranks[1].looked == 1
     (line,) = caplog.messages
@@ -149,7 +150,7 @@ def test_a_rank_that_differs_copies_from_the_majority_one_step_later(caplog, is_
     assert ("replayed nothing" in line) == (not is_replay)
     assert "(changed gradients)" in line
     assert ranks[1].check.num_repairs == 1
-    # What is still on its way from before the repair starts no other one.
+    # Digests from before the repair that arrive later cause no further repair.
     assert ranks[1].at(13) is None
 
 
@@ -170,7 +171,7 @@ def test_a_state_with_too_many_steps_is_asked_for_again(caplog):
     diverge(ranks[1])
     for rank in ranks:
         rank.digest(10)
-    # The answers are one step ahead of the ask.
+    # The answers are one step ahead of the request.
     assert [ranks[1].at(step, most_steps=11) for step in (11, 12)] == [None, None]
     assert (ranks[1].adopted, caplog.messages) == (0, [])
     assert ranks[1].exchange.asked == [0, 2]

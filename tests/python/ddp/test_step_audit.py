@@ -20,7 +20,7 @@ CHANGED = "Gradients change between the backward and the optimizer's step"
 
 
 class Loop:
-    """A small training, of which register is told `told`."""
+    """A small training; `told` has the arguments of register."""
 
     def __init__(self, *, wrap=None, told=None, steps_at=1, fused=False):
         torch.manual_seed(0)
@@ -83,7 +83,7 @@ WRAPS = {
 def test_a_loop_that_only_steps_is_not_warned(group_of_one, wrap):
     loop = Loop(wrap=wrap)
     assert warnings_of(lambda: [loop.step() for _ in range(14)]) == []
-    # Nor when its gradients are no numbers.
+    # Also if its gradients are NaN.
     loop = Loop(wrap=wrap)
     with torch.no_grad():
         loop.model.module[2].weight.fill_(torch.nan)
@@ -135,7 +135,7 @@ def test_a_step_that_the_loop_leaves_out_is_forgotten(group_of_one):
     loop.model(torch.ones(3, 4)).sum().backward()
     loop.handle.catch_up()
     loop.replace()
-    assert warnings_of(loop.optimizer.step) == []  # as one that is replayed
+    assert warnings_of(loop.optimizer.step) == []  # as in a replayed step
 
 
 def test_a_copy_of_the_optimizer_looks_at_nothing(group_of_one):
@@ -210,7 +210,7 @@ def test_with_apply_a_rate_that_changes_once_in_an_epoch_is_told(group_of_one):
 
     def step(number):
         loop.handle.catch_up()
-        if number == 21:  # in a step that is not looked at otherwise
+        if number == 21:  # in a step that is not examined otherwise
             set_rate(loop)
         loop.optimizer.zero_grad()
         loop.model(torch.ones(3, 4)).sum().backward()
@@ -222,7 +222,7 @@ def test_with_apply_a_rate_that_changes_once_in_an_epoch_is_told(group_of_one):
 @pytest.fixture
 def audited(monkeypatch):
     """An audit of a loop with apply, its optimizer and the one parameter."""
-    # There is no backward, and nothing to wait for.
+    # There is no backward to wait for.
     monkeypatch.setattr(_step_audit, "after_backward", lambda call: call())
     weight = torch.nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -252,7 +252,7 @@ def test_a_step_that_is_looked_at_is_found_by_its_own_number(audited):
     audit.on_backward(8, set())
     with torch.no_grad():
         weight.mul_(0.5)
-    # Quiet steps, and replayed ones, have passed without a word to the audit.
+    # Quiet and replayed steps have passed without calls of the audit.
     audit.on_top(16, has_moved=True)
 
     def run():

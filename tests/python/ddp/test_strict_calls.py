@@ -8,7 +8,7 @@ ANY = sys.maxsize
 
 
 def after_steps(*calls_per_step, is_behind=True):
-    """What is known after own steps with so many calls each."""
+    """The state after own steps with these numbers of calls."""
     strict, calls = StrictCalls(), 0
     for step, count in enumerate(calls_per_step):
         strict.on_top(step, calls)
@@ -21,7 +21,7 @@ def after_steps(*calls_per_step, is_behind=True):
 
 def test_a_loop_without_calls_has_no_limit():
     for strict in (StrictCalls(), after_steps(0, 0, 0)):
-        for ahead in (0, 1):  # they wait for it behind the training
+        for ahead in (0, 1):  # the others wait for it after the training
             assert strict.limit(moved=0, begun=0, ahead=ahead) == ANY
         assert strict.on_moved(moved=5, made=0) == 0
 
@@ -35,7 +35,7 @@ def test_a_rank_goes_up_to_the_step_before_whose_backward_others_wait():
 def test_a_rank_does_not_go_past_a_step_in_which_others_may_wait_for_it():
     for strict, ahead in ((after_steps(0, 1, 0), 1), (after_steps(2, 2, 2), 0)):
         assert strict.limit(moved=0, begun=0, ahead=ahead) == 0
-        # One rank has begun the next step. Another one may wait all the same.
+        # One rank has begun the next step, but another rank may wait.
         assert strict.limit(moved=0, begun=1, ahead=ahead) == 0
         assert strict.limit(moved=0, begun=3, ahead=ahead) == 3
         assert strict.limit(moved=3, begun=0, ahead=ahead) == 0
@@ -49,7 +49,7 @@ def test_calls_are_free_once_all_others_were_in_time_behind_one_that_was_left_ou
     assert strict.are_free
     assert strict.limit(moved=2, begun=0, ahead=3) == ANY
     assert strict.on_moved(moved=7, made=0) == 7
-    # As an optimizer makes them, in replayed steps too.
+    # If an optimizer makes the calls, they are made in replayed steps too.
     assert strict.on_moved(moved=7, made=7) == 0
 
 
@@ -73,7 +73,7 @@ def test_the_calls_of_a_step_are_learnt_from_steps_in_a_row():
     assert after_steps(5, 2, 2, 2).per_step == 2
     assert after_steps(2, 2, 2, 3, 2).per_step == 2
     strict = StrictCalls()
-    for calls in range(4):  # only each tenth step is its own
+    for calls in range(4):  # only each tenth step is an own step
         strict.on_top(10 * calls, calls)
         strict.on_moved(moved=9, made=0)
         strict.end_top(10 * calls + 9, calls)
@@ -95,10 +95,10 @@ def test_a_rank_goes_past_no_step_where_calls_and_buckets_share_a_group():
         ((), 0),
         ((0, 0), 0),
         ((0, 0, 0), ANY),
-        ((0, 1, 0, 0, 0), ANY),  # DistributedDataParallel's own
+        ((0, 1, 0, 0, 0), ANY),  # calls of DistributedDataParallel itself
         ((1, 1, 1, 1), 0),
         ((0, 0, 0, 1), 0),
-        ((0, 0, 0, 1, 0, 0, 0), 0),  # and so in other steps to come
+        ((0, 0, 0, 1, 0, 0, 0), 0),  # the same may happen in later steps
     ):
         for is_behind in (False, True):
             strict = after_steps(*counts, is_behind=is_behind)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Buckets on one rank, whose sums are here at once or when a test says so."""
+"""Buckets on one rank; their sums end at once, or when the test says so."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ LAYOUT = Layout((("c",), ("b",), ("a",)), (2, 1, 0))
 
 
 class Work:
-    """A reduction that ends when a test says so."""
+    """A reduction that ends when the test says so."""
 
     def __init__(self):
         self.is_here = False
@@ -36,7 +36,7 @@ class Backend:
     committed_ahead = 0
 
     def __init__(self):
-        self.sent = []  # (buffer as it was, priority, work)
+        self.sent = []  # (copy of the buffer, priority, work)
 
     def all_reduce(self, tensor, op, policy, priority, timeout):
         self.sent.append((tensor.clone(), priority, Work()))
@@ -68,7 +68,7 @@ class Rig:
             self.sums.take(name)
 
     def values(self):
-        with torch._C.DisableTorchFunctionSubclass():  # waits for nothing
+        with torch._C.DisableTorchFunctionSubclass():  # reads without waiting
             return [p[0].item() for p in self.parameters.values()]
 
 
@@ -78,7 +78,7 @@ def test_buckets_are_sent_in_the_order_of_the_layout_however_they_fill():
     assert rig.backend.sent == []
     rig.give("c")
     assert [priority for _, priority, _ in rig.backend.sent] == [-2, -1, 0]
-    # Gradients are halved, with who had one behind them; the first has the signal.
+    # Gradients are halved; the shares of ranks follow; the first bucket has the signal.
     assert rig.backend.sent[0][0].tolist() == [0.5, 0.5, 1, 0]
     assert rig.backend.sent[1][0].tolist() == [0.5, 0.5, 1]
 
@@ -92,7 +92,7 @@ def test_a_step_waits_for_what_is_asked_for_and_does_what_is_here():
     rig.sums.finish([])
     rig.backend.sent[0][2].is_here = True
     rig.sums.finish([rig.parameters["a"]])
-    # c was here while a was waited for.
+    # The sum of c was complete during the wait for a.
     assert rig.values() == [-0.5, 0, -0.5]
     assert rig.sums.num_due == 1
     rig.sums.finish_all()
@@ -104,7 +104,7 @@ def test_what_is_missing_is_sent_with_the_step():
     rig = Rig()
     rig.give("a")
     rig.sums.ask_for_step()
-    # Nobody had c: it counts as zeros and gets no step.
+    # No rank had a gradient for c: it counts as zeros and gets no step.
     assert rig.backend.sent[0][0].tolist() == [0, 0, 0, 0]
     rig.optimizer.param_groups[0]["weight_decay"] = 0.5
     rig.sums.finish_all()
@@ -132,7 +132,7 @@ def test_a_bucket_that_is_due_is_stepped_before_it_is_sent_again():
     rig.sums.ask_for_step()
     rig.sums.finish([rig.parameters["a"], rig.parameters["b"]])
     rig.give("a", "b", value=2.0)
-    rig.sums.ask_for_step()  # c was not used this time
+    rig.sums.ask_for_step()  # c was not used in this step
     rig.sums.finish_all()
     assert rig.values() == [-1.5, -1.5, -0.5]
 
@@ -190,7 +190,7 @@ def test_gradients_that_were_waited_for_are_stepped_at_once():
     assert rig.sums.num_due == 0
     rig.give("a", "b", "c")
     rig.sums.ask_for_step()
-    assert rig.sums.num_due == 3  # those of the next step are not
+    assert rig.sums.num_due == 3  # the buckets of the next step are not complete
 
 
 class Plain(TorchDispatchMode):

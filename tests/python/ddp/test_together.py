@@ -57,7 +57,7 @@ def test_all_go_on_by_the_same_number_of_iterations(paces, held, ups):
     for model, count in zip(models, held, strict=True):
         model.held = count
     assert tuple(model.catch_up() for model in models) == ups
-    # What the others do meanwhile is for the next iteration, without own steps.
+    # Steps that others do meanwhile belong to the next iteration, without own steps.
     for model, pace in zip(models, paces, strict=True):
         model.held += pace
     again = [model.catch_up() for model in models]

@@ -12,7 +12,7 @@ PLAN = Layout((("a",), ("b",)), (1, 0), 1.0, name="alone, by TAC")
 
 
 def turn_over(trial, corrected_s=None):
-    """What is adopted now."""
+    """Ends a turn of the trial; returns the layout that is adopted then."""
     if trial.plan_to_correct is not None and corrected_s is not None:
         trial.correct(corrected_s)
     layout, is_over = trial.next()
@@ -21,7 +21,7 @@ def turn_over(trial, corrected_s=None):
 
 
 def run(trial, *, plan_s, plain_s, corrected_s=None):
-    """The layout that is used in the end."""
+    """The layout in use at the end."""
     used = PLAN
     while trial.is_on:
         trial.add(plain_s if used.sends_as(PLAIN) else plan_s)
@@ -35,11 +35,11 @@ def run(trial, *, plan_s, plain_s, corrected_s=None):
     [
         (1.0, 1.2, PLAN.name),
         (1.0, 0.9, PLAIN.name),
-        # A plan that gains nothing is not worth its hooks.
+        # A plan without a gain is not worth its hooks.
         (1.0, 1.0, PLAIN.name),
         (1.0, 1.01, PLAIN.name),
         (1.0, 1.03, PLAN.name),
-        # Within a tenth of its prediction, and not.
+        # Measured times up to a tenth from the prediction, and further from it.
         (1.09, 1.3, PLAN.name),
         (1.11, 1.3, PLAIN.name),
         (0.91, 1.3, PLAN.name),
@@ -84,7 +84,7 @@ def test_predictions_are_corrected_after_each_turn_of_the_plan():
 
 
 def taken(trial, *turns):
-    """What is adopted behind each turn."""
+    """The layout that is adopted after each turn."""
     found = []
     for turn in turns:
         for seconds in turn:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Wrappers with the shape of those of Accelerate, Lightning and Fabric."""
+"""Wrappers with the structure of those of Accelerate, Lightning and Fabric."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from aikido_torch.errors import ConfigError
 
 
 class AcceleratedOptimizer(torch.optim.Optimizer):
-    """Accelerate's: an Optimizer that shows what it wraps, without calling super()."""
+    """Like Accelerate's: an Optimizer that shows the wrapped state, without super()."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer
@@ -26,7 +26,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
 
 
 class LightningOptimizer:
-    """No Optimizer at all."""
+    """A wrapper that is no Optimizer."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer
@@ -42,7 +42,7 @@ class FabricModule(nn.Module):
 
 
 class Lookahead(torch.optim.Optimizer):
-    """A step of its own over the optimizer that it has inside."""
+    """An optimizer with its own step around another optimizer."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer

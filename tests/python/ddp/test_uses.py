@@ -10,7 +10,7 @@ from aikido_torch.ddp._uses import LOOK_EVERY, Uses
 
 
 class Tied(nn.Module):
-    """Uses the weights of its embedding once more, without calling it."""
+    """Model that uses the weights of its embedding again, without calling it."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Tied(nn.Module):
 
 
 def run(model, uses):
-    """Which calls were seen before."""
+    """For each call: whether its sequence was seen before."""
     seen = []
     hooks = []
     for module in model.modules():
@@ -45,7 +45,9 @@ def run(model, uses):
 
 
 class Switch(nn.Module):
-    """Makes the same calls in any case, and may read the weights of another as well."""
+    """Model with equal calls in each case, that may read another module's weights as
+    well.
+    """
 
     def __init__(self):
         super().__init__()
@@ -61,7 +63,7 @@ class Switch(nn.Module):
 
 
 class Own(nn.Parameter):
-    """A class of parameters whose reads are not seen."""
+    """A class of parameters whose reads are not detected."""
 
 
 def test_each_hundredth_forward_is_watched_and_warns_of_what_had_not_been_seen():
@@ -79,7 +81,7 @@ def test_each_hundredth_forward_is_watched_and_warns_of_what_had_not_been_seen()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(LOOK_EVERY):
-            run(model, uses)  # what is known is waited for
+            run(model, uses)  # known uses are waited for
 
 
 def test_reads_of_parameters_that_can_be_marked_wait_without_a_warning():
@@ -120,7 +122,7 @@ def test_uses_count_for_the_module_whose_forward_is_running():
 
     assert of(model) == {"embed.weight"}
     assert of(model.inner) == {"inner.weight", "inner.bias"}
-    # It never calls the layer that holds its last weights.
+    # The model never calls the layer that holds its last weights.
     assert {"attention.out_proj.weight", "attention.out_proj.bias"} < of(
         model.attention
     )
@@ -145,7 +147,7 @@ def test_another_way_through_the_model_is_noticed_and_then_watched():
     model.path = "short"
     seen = run(model, uses)
     assert not all(seen)
-    assert seen[0]  # up to there all is as it was
+    assert seen[0]  # up to here everything is as before
     assert used == []
     assert all(run(model, uses))
     assert used != []

@@ -6,7 +6,7 @@ from aikido_torch.ddp._votes import Ends, Verdict, Votes
 
 
 def votes_of(own, digests, step=100):
-    """With the digest of each rank; "-" has not come."""
+    """Votes with the digest of each rank; "-" was not received."""
     votes = Votes(own, len(digests))
     for rank, digest in enumerate(digests):
         if digest != "-":
@@ -20,11 +20,12 @@ def votes_of(own, digests, step=100):
         ("aaaa", (0, 1, 2, 3), ()),
         ("aaba", (0, 1, 3), (2,)),
         ("baaa", (1, 2, 3), (0,)),
-        ("abba", (0, 3), (1, 2)),  # as many: that of the lowest rank
+        # Equally frequent: the digest of the lowest rank counts.
+        ("abba", (0, 3), (1, 2)),
         ("abbc", (1, 2), (0, 3)),
         ("abcd", (0,), (1, 2, 3)),
         ("ab", (0,), (1,)),
-        ("aa-", (0, 1), ()),  # more than half need not wait for the rest
+        ("aa-", (0, 1), ()),  # more than half need not wait for the others
     ],
 )
 def test_the_digest_that_most_ranks_have_counts(digests, agreed, differing):
@@ -63,7 +64,7 @@ def test_a_majority_is_decided_once():
 
 
 def ends_of(own, ends):
-    """From (steps, digest) of each rank; None: nothing has come."""
+    """Ends from (steps, digest) of each rank; None: not received."""
     found = Ends(own, len(ends))
     for rank, end in enumerate(ends):
         if end is not None:
@@ -78,11 +79,12 @@ def ends_of(own, ends):
         ([(60, "a"), (60, "b"), (60, "a")], (), (0, 2), (1,)),
         ([(60, "b"), (60, "a"), (60, "a")], (), (1, 2), (0,)),
         ([(60, "a"), (60, "b")], (), (0,), (1,)),
-        # More than half need not wait for the rest, and a rank that has left is none.
+        # More than half need not wait for the others, and a rank that has left does not
+        # count.
         ([(60, "a"), (60, "a"), None], (), (0, 1), ()),
         ([None, (60, "b"), (60, "c")], (0,), (1,), (2,)),
         ([(60, ""), (60, "b"), (60, "c")], (0,), (1,), (2,)),
-        # A rank with fewer steps is compared with nobody.
+        # A rank with fewer steps is not compared.
         ([(60, "a"), (57, "b"), (60, "a")], (), (0, 2), ()),
     ],
 )

@@ -14,7 +14,7 @@ HALF_OF_3 = [1.0, 1.0, 1.0, 0.5]
 
 
 def record(steps, *, name="skip", step_s=0.1, warm_up=1, paused=(), pauses=None):
-    """A run in which every step takes as long; `steps` has what was in the sums."""
+    """A run with equally long steps; `steps` has the contents of the sums."""
     ends = [step_s * (i + 1) for i in range(len(steps))]
     block = Block(
         name=name, arm="skip", ops=len(steps), warm_up=warm_up, pauses=pauses or {}
@@ -94,7 +94,8 @@ def test_accuracy_after_a_time_is_that_of_the_last_evaluation_by_then():
 
 
 def test_a_pause_costs_the_steps_until_the_rank_is_back():
-    # Rank 3 sleeps in step 1 until step 4 is under way, and is in from step 5 on.
+    # Rank 3 sleeps in step 1 until step 4 is in progress, and contributes from step 5
+    # on.
     steps = [ALL, *[WITHOUT_3] * 3, HALF_OF_3, ALL, ALL]
     pauses = {3: [0.0, 0.3, *[0.0] * 5]}
     found = figures.after_pause(record(steps, paused=[(3, 1, 0.42)], pauses=pauses))

@@ -42,7 +42,7 @@ def test_a_net_is_evaluated_when_a_multiple_is_reached_or_passed():
     task = make_task(block(net="37k", evaluate_every=10), learns())
     for step in (1, 9, 10, 11, 23, 24, 30):
         task.look(step, seconds=step / 10)
-    # The last step is evaluated when the clock has stopped.
+    # The last step is evaluated after the clock has stopped.
     looks = [(look["step"], look["seconds"]) for look in task.curve()]
     assert looks == [(10, 1.0), (23, 2.3), (30, None)]
 

@@ -13,7 +13,7 @@ WITHIN_S = 20
 
 @pytest.fixture
 def host(tmp_path):
-    """A host for three ranks, who are at the table; it notes what it hears."""
+    """A host with three connected ranks, which records all messages."""
     heard = []
 
     def on_met(key, values):
@@ -30,7 +30,9 @@ def host(tmp_path):
 
 
 def together(*calls):
-    """Each on a thread of its own; what they returned, or the error they raised."""
+    """Runs each call on a thread of its own; returns their results, or the errors
+    raised.
+    """
     found = [None] * len(calls)
 
     def run(i):

@@ -21,7 +21,7 @@ def seen(begins, ends, *, skipped=None, reasons=None, sums=(1,), error=None):
 
 
 def record(*ranks, **options):
-    """Of a block of as many operations as the first rank has seen."""
+    """A record of a block with as many operations as the first rank has seen."""
     settings = {"name": "a", "arm": "skip", "ops": len(ranks[0]["begins"])}
     return Record(Block(**settings | options), by_rank=dict(enumerate(ranks)))
 

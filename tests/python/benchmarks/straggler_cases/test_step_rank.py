@@ -50,4 +50,4 @@ def test_arms_have_their_policies():
     assert policy_of("skip") == SkipStraggler()
     fixed = policy_of("fixed", deadline_ms=7.0)
     assert (fixed.floor_ms, fixed.ceiling_ms) == (7.0, 7.0)
-    fixed.native()  # in range
+    fixed.native()  # raises if a value is out of its range
