@@ -46,38 +46,90 @@ def bound_ms(layers: list[Layer]) -> float:
     return 1e3 * plan.timeline.makespan_s
 
 
-def measure(
-    case: Case, context: Context, megabytes: float, compute_ms: float
-) -> list[Row]:
-    """Steps of both methods, in turn."""
-    layers = ddp.model_of(
-        SHARES, compute_ms=compute_ms, total_bytes=round(megabytes * 1e6)
-    )
+def means_of(
+    context: Context,
+    layers: list[Layer],
+    *,
+    hosts: int,
+    mbit: float,
+    steps: int,
+    turns: int,
+) -> tuple[float, float, list[ddp_runs.Record]]:
+    """ms of a step by DDP and by OverlappedDataParallel, in turn, and records of both.
+
+    Means over the steps; of the turns the median.
+    """
     arms = [
-        Training(name=arm, model="model", arm=arm, steps=STEPS)
+        Training(name=arm, model="model", arm=arm, steps=steps)
         for arm in ("ddp", "overlapped")
     ]
-    with ddp_runs.lab_of(NUM_HOSTS, mbit=MBIT) as lab:
-        turns = context.pick(2 if megabytes > 1 else 3, 5)
+    with ddp_runs.lab_of(hosts, mbit=mbit) as lab:
         records = ddp_runs.run(lab, {"model": layers}, arms * turns, context)
     theirs, ours = (
         statistics.median(ddp_runs.step_ms(records, name))
         for name in ("ddp", "overlapped")
     )
-    # If ranks share a core, computation takes longer; the slowest rank counts.
+    return theirs, ours, records
+
+
+def ends_of(records: list[ddp_runs.Record]) -> str:
+    """What the trials of OverlappedDataParallel found."""
+    seen = [r.by_rank[0] for r in records if r.training.name == "overlapped"]
+    return "; ".join(own["verdict"] or own["plan"] for own in seen)
+
+
+def measure(
+    case: Case, context: Context, megabytes: float, compute_ms: float
+) -> list[Row]:
+    """Steps of both, in turn."""
+    layers = ddp.model_of(
+        SHARES, compute_ms=compute_ms, total_bytes=round(megabytes * 1e6)
+    )
+    theirs, ours, records = means_of(
+        context,
+        layers,
+        hosts=NUM_HOSTS,
+        mbit=MBIT,
+        steps=STEPS,
+        turns=context.pick(2 if megabytes > 1 else 3, 5),
+    )
+    # Computing takes longer where ranks share a core, on whichever rank it is longest.
     seen = [r.by_rank for r in records if r.training.name == "overlapped"]
     measured_ms = statistics.median(
         max(own["compute_ms"] for own in by_rank.values()) for by_rank in seen
     )
     slower = max(1.0, measured_ms / compute_ms)
     real = [(slower * f, slower * b, size) for f, b, size in layers]
-    ends = "; ".join(of_turn[0]["verdict"] or of_turn[0]["plan"] for of_turn in seen)
-    note = f"computing {measured_ms:.1f} ms; {ends}"
+    note = f"computing {measured_ms:.1f} ms; {ends_of(records)}"
     return [
         case.judge(0, value=theirs / ours, reference=1.0, note=note),
         case.judge(1, value=bound_ms(real) / ours, reference=1.0),
     ]
 
+
+def measure_mean(
+    case: Case, context: Context, layers: list[Layer], quick_steps: int
+) -> list[Row]:
+    """Steps of both, in turn, for a loop of ddp.py."""
+    theirs, ours, records = means_of(
+        context,
+        layers,
+        hosts=ddp.NUM_HOSTS,
+        mbit=ddp.MBIT,
+        steps=context.pick(quick_steps, STEPS),
+        turns=context.pick(1, 3),
+    )
+    note = f"{theirs:.1f} and {ours:.1f} ms; {ends_of(records)}"
+    return [case.judge(0, value=theirs / ours, reference=1.0, note=note)]
+
+
+NEVER_SLOWER = Bar(
+    what="steps per second, mean",
+    of="DDP over aikido",
+    bar=0.99,
+    unit="x",
+    better="higher",
+)
 
 CASES = [
     Case(
@@ -85,13 +137,7 @@ CASES = [
         what=f"{NUM_HOSTS} hosts of {MBIT:g} Mbit/s; {megabytes:g} MB of gradients, "
         f"{compute_ms:g} ms of computing, {STEPS} steps",
         bars=(
-            Bar(
-                what="steps per second, mean",
-                of="DDP over aikido",
-                bar=0.99,
-                unit="x",
-                better="higher",
-            ),
+            NEVER_SLOWER,
             Bar(
                 what="steps per second, mean",
                 of="the bound of computing and bytes",
@@ -103,4 +149,18 @@ CASES = [
         measure=functools.partial(measure, megabytes=megabytes, compute_ms=compute_ms),
     )
     for megabytes, compute_ms in LOOPS
+] + [
+    Case(
+        name=f"{name}-mean",
+        what=f"the loop of {name}; {STEPS} steps, of a long loop without --full 100",
+        bars=(NEVER_SLOWER,),
+        measure=functools.partial(
+            measure_mean, layers=layers(), quick_steps=quick_steps
+        ),
+    )
+    for name, layers, quick_steps in (
+        ("vgg-like", ddp.vgg_layers, 100),
+        ("embedding-like", ddp.embedding_layers, 100),
+        ("tiny", ddp.tiny_layers, STEPS),
+    )
 ]

@@ -93,9 +93,22 @@ def measured(layers: list[Layer], context: Context) -> tuple[dict[str, float], s
     return found, ", ".join(f"{name} {ms:.0f}" for name, ms in found.items()) + " ms"
 
 
-def vgg(case: Case, context: Context) -> list[Row]:
+def vgg_layers() -> list[Layer]:
     compute_ms = communication_ms(TOTAL_BYTES, MBIT)
-    layers = model_of(VGG_SHARES, compute_ms=compute_ms, total_bytes=TOTAL_BYTES)
+    return model_of(VGG_SHARES, compute_ms=compute_ms, total_bytes=TOTAL_BYTES)
+
+
+def embedding_layers() -> list[Layer]:
+    compute_ms = communication_ms(TOTAL_BYTES, MBIT)
+    return model_of(EMBEDDING_SHARES, compute_ms=compute_ms, total_bytes=TOTAL_BYTES)
+
+
+def tiny_layers() -> list[Layer]:
+    return model_of([(0.05, 0.05)] * 20, compute_ms=200.0, total_bytes=40 * KB)
+
+
+def vgg(case: Case, context: Context) -> list[Row]:
+    layers = vgg_layers()
     found, note = measured(layers, context)
     ddp = min(best(found, "gloo"), best(found, "aikido"))
     ours = found["overlapped"]
@@ -124,15 +137,11 @@ def against_best(case: Case, context: Context, layers: list[Layer]) -> list[Row]
 
 
 def embedding(case: Case, context: Context) -> list[Row]:
-    compute_ms = communication_ms(TOTAL_BYTES, MBIT)
-    layers = model_of(EMBEDDING_SHARES, compute_ms=compute_ms, total_bytes=TOTAL_BYTES)
-    return against_best(case, context, layers)
+    return against_best(case, context, embedding_layers())
 
 
 def tiny(case: Case, context: Context) -> list[Row]:
-    shares = [(0.05, 0.05)] * 20
-    layers = model_of(shares, compute_ms=200.0, total_bytes=40 * KB)
-    return against_best(case, context, layers)
+    return against_best(case, context, tiny_layers())
 
 
 def planner(case: Case, context: Context) -> list[Row]:

@@ -18,7 +18,7 @@ class Training:
     model: str  # name among the models of the case
     arm: str  # "overlapped", or "ddp" of torch
     backend: str = "aikido"  # or "gloo"
-    bucket_mb: float = 25.0  # for "ddp"
+    bucket_mb: float | None = None  # for "ddp"; None: the default of torch
     warm_up: int = 5  # steps that are not measured
     steps: int = 8  # measured steps
     mbit: float | None = None  # rate of all links from this training on
