@@ -60,7 +60,7 @@ def train(rank: int, size: int, meeting: str, window: ctypes.CDLL, sizes: list[i
     dist.init_process_group(
         "aikido", init_method=f"file://{meeting}", rank=rank, world_size=size
     )
-    # What a process does once in its life falls into the first few steps.
+    # Work that a process does once falls into the first few steps.
     for name, check, steps in (("first", "off", 8), *((c, c, STEPS) for c in CHECKS)):
         training = Training(*sizes, check)
         training.run(WARM_UP)
@@ -141,7 +141,7 @@ def judged(counts: dict[tuple[str, int], int], title: str) -> list[common.Result
 def main(
     ranks: int = 2, width: int = 256, layers: int = 4, json_file: common.JsonPath = None
 ) -> None:
-    """Counts what the checks add to a healthy step; takes some minutes."""
+    """Counts the instructions of a healthy step with checks; takes some minutes."""
     try:
         counts = count(ranks, width, layers)
     except (NotCountedError, programs.BuildError) as error:
