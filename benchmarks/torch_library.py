@@ -38,7 +38,7 @@ def build(
     """Compiles the library if it does not exist, in half a minute. Raises BuildError.
 
     All sources are compiled together, because most of the time goes to torch's headers.
-    `options`: options for the compiler, besides those that torch needs.
+    `options`: options for the compiler, besides the options that torch needs.
     """
     import torch
 

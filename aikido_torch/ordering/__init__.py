@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""In which order the transfers of an iteration go, and which of them go together.
+"""The order of the transfers of an iteration, and their grouping into batches.
 
 ```python
 from aikido_torch import ordering
@@ -18,9 +18,9 @@ plan = ordering.plan_iteration(graph, link=link)  # batches, and their order
 ordering.report(model, torch.randn(32, 3, 224, 224), link=link, picture="timeline.png")
 ```
 
-Nothing here sends anything. Times are seconds, sizes bytes; `csrc/ordering/README.md`
-has the methods and their sources. What makes no sense raises `ConfigError` with a
-sentence.
+This package only computes; it sends nothing. Times are in seconds and sizes in bytes.
+Invalid arguments raise `ConfigError`. Functions of graphs may be called from any
+thread. `csrc/ordering/README.md` describes the methods and their sources.
 """
 
 from aikido_torch._C import (

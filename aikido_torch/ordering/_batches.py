@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Windows of transfers, and which transfers go together."""
+"""Time windows of transfers, and their grouping into batches."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,14 @@ __all__ = ["plan_batches", "windows"]
 
 
 def windows(graph: _C.OpGraph) -> list[_C.TransferWindow]:
-    """From when to when each transfer could go, in an iteration that never waits.
+    """The time window of each transfer in an iteration that never waits for transfers.
 
-    From the gradient that it sends (`ready_s`) to its first use (`first_use_s`), on one
-    processor in the order of the program. `slack_s` is what it does not need of that:
-    below 0 somebody waits for it, however early it goes.
+    A window begins when the data of the transfer is ready (`ready_s`) and ends at its
+    first use (`first_use_s`), for one processor that computes in the program order.
+    `slack_s` is the rest of the window after the time of the transfer: its latest delay
+    that nobody notices. It is negative if the first user has to wait even for a
+    transfer that begins as soon as it is ready. Caramel (arXiv 2004.14020) calls the
+    windows transfer boundaries; this computation is our own.
     """
     return _C.transfer_windows(graph)
 
@@ -28,22 +31,26 @@ def plan_batches(
     link: _C.LinkCost,
     most_bytes: float = math.inf,
 ) -> _C.BatchPlan:
-    """Which transfers go together as one, so that the iteration ends soonest.
+    """Groups transfers into batches such that the iteration ends as early as possible.
 
-    The best way to cut the order into batches, for one processor in the order of the
-    program and a link that takes them in order.
+    Each batch is a run of consecutive transfers of the order. The plan is exact for one
+    processor that computes in the program order and a link that sends the batches in
+    order. `csrc/ordering/batching.h` explains the method.
 
     Args:
-        order: all transfers, by name, first to last.
-        link: what a transfer takes; times of the graph's transfers are not looked at.
-        most_bytes: of a batch of several.
+        graph: The ops of one iteration.
+        order: Names of all transfers, from first to last.
+        link: The cost of a transfer by its bytes. It replaces the times of the
+            transfers in the graph.
+        most_bytes: The limit of a batch with several transfers. A larger transfer is a
+            batch of its own.
 
     Returns:
-        The plan; its `graph` has the batches as transfers.
+        The plan. Its `graph` has one transfer for each batch.
 
     Raises:
-        ConfigError: the order is none of the transfers, or two that a batch holds need
-            each other.
+        ConfigError: The order is not an order of all transfers of the graph, or two
+            transfers of one batch depend on each other.
     """
     return _C.plan_batches(
         graph, order=names_in(order), link=link, most_bytes=most_bytes

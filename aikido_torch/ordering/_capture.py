@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Graphs of iterations of a model: its layers are timed, its parameters transferred."""
+"""Graph of a training iteration of a model, from the measured times of its layers."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,12 @@ class CapturedLayer:
     """One layer of a model.
 
     Attributes:
-        name: path of its module, or where it is and what it does.
-        forward_s, backward_s: what it takes.
-        needs: layers whose output it takes.
-        parameters: names of those that it uses and training changes.
+        name: The path of its module, or for an operation outside modules its place and
+            its kind.
+        forward_s: Time of its forward pass.
+        backward_s: Time of its backward pass.
+        needs: Names of the layers whose outputs are its inputs.
+        parameters: Names of the trainable parameters that it uses.
     """
 
     name: str
@@ -45,13 +47,16 @@ class CapturedLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class Captured:
-    """Layers of a model in the order of its forward pass.
+    """The layers of a model in the order of its forward pass.
 
     Attributes:
-        bytes: of each parameter that some layer uses and training changes, by name, in
-            the order of their first use. One that layers share is there once.
-        left_out: names of the others, frozen or not used: they have no transfer.
-        trace: how the layers were found: "export", "fx", "chain" or "calls".
+        layers: The layers.
+        bytes: Sizes of the trainable parameters that at least one layer uses, by name,
+            in the order of their first use. A parameter of several layers is there
+            once.
+        left_out: Names of the other parameters, which are frozen or unused and have no
+            transfer.
+        trace: How the layers were found: "export", "fx", "chain" or "calls".
     """
 
     layers: tuple[CapturedLayer, ...]
@@ -60,7 +65,10 @@ class Captured:
     trace: str
 
     def forward_graph(self, link: _C.LinkCost) -> _C.OpGraph:
-        """A forward pass for which parameters are received: the setting of TicTac."""
+        """The graph of a forward pass that waits for its parameters from a server.
+
+        This is the setting of the TicTac paper (arXiv 1803.03288).
+        """
         ops = [_transfer(name, size, link) for name, size in self.bytes.items()]
         ops += [
             _C.Op.compute(_forward(x.name), time_s=x.forward_s) for x in self.layers
@@ -68,11 +76,11 @@ class Captured:
         return _C.OpGraph(ops, self._forward_edges())
 
     def iteration_graph(self, link: _C.LinkCost) -> _C.OpGraph:
-        """A backward pass, and the forward pass of the next iteration.
+        """The graph of a backward pass and the forward pass of the next iteration.
 
-        A gradient is transferred when all layers that share its parameter have done
-        their backward, and each of them needs it in the next forward. That one
-        begins when all backwards are done.
+        The gradient of a parameter is transferred after the backward passes of all
+        layers that share it. Each of these layers needs the transfer in the next
+        forward pass, which begins after the whole backward pass.
         """
         ops = [
             _C.Op.compute(_backward(x.name), time_s=x.backward_s)
@@ -84,7 +92,7 @@ class Captured:
         ]
         edges = self._forward_edges()
         for layer in self.layers:
-            # Gradients go back where outputs went.
+            # Gradients flow against the direction of outputs.
             edges += [(_backward(layer.name), _backward(x)) for x in layer.needs]
             edges += [(_backward(layer.name), name) for name in layer.parameters]
             if not layer.needs:
@@ -118,20 +126,22 @@ def _transfer(name: str, size: int, link: _C.LinkCost) -> _C.Op:
 def capture_graph(
     model: nn.Module, sample: Sample, *, repeats: int = 10, warm_up: int = 2
 ) -> Captured:
-    """Which layer needs the output of which, and what each takes, forward and backward.
+    """Measures the layers of a model and finds which layer needs the output of which.
 
-    By `torch.export`, else by `torch.fx`; layers are timed as
-    `aikido_torch.pipeline.measure_model` does. Where neither works, as with control
-    flow that depends on data, it warns once and is `capture_chain`.
+    The layers come from `torch.export`, or else from `torch.fx`, and are timed as by
+    `aikido_torch.pipeline.measure_model`. If neither can trace the model, for example
+    because control flow depends on data, this function warns and returns the result of
+    `capture_chain`.
 
     Args:
-        model: on the processor or one CUDA device; it is left as it was.
-        sample: what it is called with: a tensor, positional or keyword arguments.
-        repeats: runs of which the times are medians.
-        warm_up: runs before them.
+        model: A model on the CPU or on one CUDA device. It is unchanged afterwards.
+        sample: Input of the model: a tensor, a sequence of positional arguments or a
+            mapping of keyword arguments.
+        repeats: The number of measured runs; times are their medians.
+        warm_up: The number of runs before the measured ones.
 
     Raises:
-        ConfigError: an argument is wrong, or the model fails with the sample.
+        ConfigError: An argument is invalid, or the model fails with the sample.
     """
     try:
         measured = measure_model(
@@ -150,23 +160,29 @@ def capture_graph(
 def capture_chain(
     model: nn.Module, sample: Sample, *, repeats: int = 10, warm_up: int = 2
 ) -> Captured:
-    """The layers in the order in which a run calls them, each after the one before.
+    """Measures the layers of a model and treats them as a chain, in the order of calls.
 
-    It works for each model that runs. Operations between layers are not seen;
-    parameters that no layer has count for the first layer called in their module.
+    This works for each model that runs. It does not see operations between layers. The
+    parameters of a module that belong to no layer count for the first layer that is
+    called in this module.
 
     Args:
-        model, sample, repeats, warm_up: as of `capture_graph`.
+        model: As for `capture_graph`.
+        sample: As for `capture_graph`.
+        repeats: As for `capture_graph`.
+        warm_up: As for `capture_graph`.
 
     Raises:
-        ConfigError: an argument is wrong, or the model fails with the sample.
+        ConfigError: An argument is invalid, or the model fails with the sample.
     """
     measured = measure_calls(model, sample, repeats=repeats, warm_up=warm_up)
     return captured_of(model, measured)
 
 
 def captured_of(model: nn.Module, measured: Measurement) -> Captured:
-    """What a measurement of the model says; of `measure_model` with "keep"."""
+    """Converts a measurement of the model by `measure_calls`, or by `measure_model`
+    with shared="keep".
+    """
     parameters = dict(model.named_parameters())
     needs: dict[str, list[str]] = {}
     for before, after in measured.profile.edges:

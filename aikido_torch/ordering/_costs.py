@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What an allreduce takes by its algorithm; into how many chunks a transfer is cut."""
+"""Cost of an allreduce by its algorithm, and the number of chunks of a transfer."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -26,23 +26,28 @@ def collective_time(
     hosts: Sequence[int] = (),
     local: _C.LinkCost | None = None,
 ) -> float:
-    """Seconds of an allreduce; csrc/ordering/collective_cost.h has the formulas.
+    """Predicts the time of an allreduce in seconds.
+
+    `csrc/ordering/collective_cost.h` has the formulas and their sources.
 
     Args:
-        bytes: of the tensor.
-        link: of one message; with `hosts`, between two of them.
-        gamma_s: of adding up a byte.
-        message_s: of `link.alpha_s`, for how long a sender is busy with a message: what
-            keeps messages of "direct" from being sent at once.
-        shard_bytes: in "direct" no member owns a smaller part of the tensor than this
-            (the setting collectives_min_shard_bytes).
-        hosts: how many members are on each, which share its link; empty: each member is
-            on a host of its own.
-        local: of one message inside a host; None: as `link`.
+        collective: The algorithm.
+        members: The number of ranks.
+        bytes: The size of the tensor.
+        link: The cost of a message; with `hosts`, of a message between two hosts.
+        gamma_s: The time to add up one byte, in seconds.
+        message_s: The part of `link.alpha_s` in which the sender is busy with a
+            message, from 0 to alpha. The messages that a member sends in "direct"
+            overlap except for this time.
+        shard_bytes: The least size of the part of the tensor that one member sums in
+            "direct", as the setting collectives_min_shard_bytes.
+        hosts: The number of members on each host, which share the link of the host. If
+            empty, each member has a host of its own.
+        local: The cost of a message inside a host; None: the same as `link`.
 
     Raises:
-        ConfigError: a figure is negative or no number, a name none of these, or the
-            hosts have other members.
+        ConfigError: A number is negative or not finite, the algorithm is unknown,
+            `message_s` is above alpha, or `hosts` do not add up to `members`.
     """
     return _C.collective_time(
         collective,
@@ -69,10 +74,14 @@ def choose_collective(
     local: _C.LinkCost | None = None,
     among: Sequence[Collective] = get_args(Collective),
 ) -> tuple[str, float]:
-    """The collective of `among` that takes least, and its seconds.
+    """Chooses the fastest of the algorithms in `among`, for arguments of
+    `collective_time`.
+
+    Returns:
+        The algorithm, and its time in seconds.
 
     Raises:
-        ConfigError: as `collective_time`, and where there is none to choose from.
+        ConfigError: As for `collective_time`, and if `among` is empty.
     """
     return _C.choose_collective(
         members=members,
@@ -90,14 +99,21 @@ def choose_collective(
 def pipelining_depth(
     *, bytes: float, hops: int, link: _C.LinkCost, most: int = 1024
 ) -> tuple[int, float]:
-    """Into how many chunks a transfer over several hops is cut, and its seconds then.
+    """Chooses the number of chunks of a transfer over several hops.
 
-    Each hop sends one chunk while the next sends the one before.
+    Each hop sends a chunk while the next hop sends the previous chunk.
+    `csrc/ordering/pipelining.h` has the formula and its source.
 
     Args:
-        most: chunks.
+        bytes: The size of the transfer.
+        hops: The number of links from the sender to the receiver.
+        link: The cost of sending a chunk over one hop.
+        most: The largest number of chunks.
+
+    Returns:
+        The number of chunks, and the time of the whole transfer in seconds.
 
     Raises:
-        ConfigError: a figure is negative or no number, or a count below 1.
+        ConfigError: A number is negative or not finite, or a count is below 1.
     """
     return _C.pipelining_depth(bytes=bytes, hops=hops, most=most, link=link)

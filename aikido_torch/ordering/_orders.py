@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""TIC and TAC of TicTac: orders of transfers by name."""
+"""TIC and TAC, the algorithms of TicTac that order transfers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +12,12 @@ __all__ = ["Order", "names_in", "tac", "tic"]
 
 @dataclass(frozen=True)
 class Order:
-    """Transfers in the order in which they go.
+    """An order of transfers.
 
     Attributes:
-        transfers: names, first to last.
-        places: of each name, from 0. Those with the same may go in any order.
+        transfers: Names, from first to last.
+        places: The place of each name, from 0. Transfers with equal places may go in
+            any order.
     """
 
     transfers: tuple[str, ...]
@@ -24,19 +25,22 @@ class Order:
 
 
 def tic(graph: _C.OpGraph) -> Order:
-    """The order by TIC, which knows no times: what allows computing soonest is first.
+    """Orders transfers by TIC (Timing-Independent Communication scheduling).
 
-    "Soonest" is after the fewest transfers; ties go by first use.
+    TIC uses no times. The first transfers allow computing after the fewest transfers.
+    Among equals, the transfer that is used first goes first. See the TicTac paper
+    (Hashemi, Abdu Jyothi and Campbell, MLSys 2019, arXiv 1803.03288).
     """
     return _order(_C.tic(graph))
 
 
 def tac(graph: _C.OpGraph) -> Order:
-    """The order by TAC, from the times of all ops.
+    """Orders transfers by TAC (Timing-Aware Communication scheduling).
 
-    What lets most computing run beside the other transfers goes first. It is the best
-    order for a chain of layers and for layers side by side, and near it for others
-    (csrc/ordering/README.md has how near).
+    TAC uses the times of all ops. The first transfers allow the most computing during
+    the others. It is the best order for a chain of layers and for parallel layers, and
+    close to the best for other graphs (`csrc/ordering/README.md` says how close). The
+    source is the same paper as of `tic`.
     """
     return _order(_C.tac(graph))
 
@@ -46,5 +50,5 @@ def _order(placed: list[tuple[str, int]]) -> Order:
 
 
 def names_in(order: Order | Sequence[str]) -> list[str]:
-    """Of an order, or of names that someone wrote down."""
+    """The names in an order, or in a plain sequence of names."""
     return list(order.transfers if isinstance(order, Order) else order)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A plan for the transfers of an iteration: chosen by simulating several."""
+"""Plans the transfers of an iteration by simulating several plans."""
 
 import math
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ __all__ = ["IterationPlan", "plan_iteration"]
 
 @dataclass(frozen=True, kw_only=True)
 class IterationPlan:
-    """Which transfers go together, and in which order.
+    """The batches of transfers of an iteration, and their order.
 
     Attributes:
-        batches: names of the transfers of each, first batch to last.
-        graph: of the iteration, with a transfer for each batch.
-        order: of these, first to last.
-        timeline: of the iteration with it.
-        name: of the plan, among `candidates`.
-        candidates: what each plan that was simulated takes, in s.
+        batches: Names of the transfers in each batch, from the first batch to the last.
+        graph: The graph of the iteration with one transfer for each batch.
+        order: Names of these transfers, from first to last.
+        timeline: The simulated iteration with this plan.
+        name: Name of the plan in `candidates`.
+        candidates: Iteration times of all simulated plans by name, in seconds.
     """
 
     batches: tuple[tuple[str, ...], ...]
@@ -43,24 +43,31 @@ def plan_iteration(
     chunk_bytes: float = 0,
     compute: ComputeRule = "program",
 ) -> IterationPlan:
-    """The best of six plans, by what the simulator says of each; ours.
+    """Simulates six plans and returns the fastest. The method is our own.
 
-    Transfers go alone, or in the batches that `plan_batches` makes of them in the order
-    in which they are ready, or in that of TAC. These go by TAC, or as they are ready.
-    `plan_batches` is exact for a link that takes batches in its order; one that chooses
-    again and again may do better with other batches, which is why several are tried.
+    There are three groupings: no batches, batches by `plan_batches` from the order in
+    which transfers are ready, and batches by `plan_batches` from the order of TAC. Each
+    is simulated in two orders: that of TAC, and that in which its batches are ready.
+    `plan_batches` is exact only for a link that sends batches in their order. A link
+    that chooses again during the iteration may do better with other batches, so several
+    plans are tried.
 
     Args:
-        graph: such as `Captured.iteration_graph`.
-        link: what a transfer takes; times of the graph's transfers are not looked at.
-        most_bytes: of a batch of several.
-        link_rule, chunk_bytes, compute: as of `simulate`, but for "fifo".
+        graph: The ops of an iteration, for example from `Captured.iteration_graph`.
+        link: The cost of a transfer by its bytes. It replaces the times of the
+            transfers in the graph.
+        most_bytes: The limit of a batch with several transfers.
+        link_rule: As `link` of `simulate`. "fifo" makes no sense, because it ignores
+            orders.
+        chunk_bytes: As for `simulate`.
+        compute: As for `simulate`.
 
     Returns:
-        Of plans that take as long that with the fewest batches.
+        The plan with the shortest iteration; among equals, that with the fewest
+        batches.
 
     Raises:
-        ConfigError: as `plan_batches` and `simulate`.
+        ConfigError: As for `plan_batches` and `simulate`.
     """
     graph = graph.with_link(link)
     plans: list[IterationPlan] = []
@@ -91,7 +98,7 @@ def plan_iteration(
 def _batched(
     graph: _C.OpGraph, link: _C.LinkCost, most_bytes: float
 ) -> list[tuple[str, _C.OpGraph, dict[str, tuple[str, ...]]]]:
-    """Graphs by what their batches are made of, and what is in each batch."""
+    """Each grouping: its name, its graph, and the members of each of its batches."""
     alone: dict[str, tuple[str, ...]] = {name: (name,) for name in graph.transfers}
     found = [("alone", graph, alone)]
     orders = {"ready": _ready(graph), "TAC": tac(graph).transfers}
@@ -104,6 +111,8 @@ def _batched(
 
 
 def _ready(graph: _C.OpGraph) -> tuple[str, ...]:
-    """Transfers as they are ready; those that are so together in the graph's order."""
+    """Transfers by the time at which they are ready; equal times keep the graph's
+    order.
+    """
     ready_s = {w.transfer: w.ready_s for w in windows(graph)}
     return tuple(sorted(graph.transfers, key=ready_s.__getitem__))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Timelines of one iteration as a picture in a file."""
+"""Draws timelines of one iteration into a picture file."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_timelines"]
 
 _INCHES = 11.0
-_LEAST_SHARE = 0.03  # of the width, for a name to be written into a box
+_LEAST_SHARE = 0.03  # least share of the width for a box with a name
 
 
 def plot_timelines(
@@ -25,15 +25,17 @@ def plot_timelines(
     timelines: Mapping[str, _C.Timeline],
     path: str | os.PathLike[str],
 ) -> None:
-    """Draws the timelines below each other, on one scale: computing, and the link.
+    """Draws timelines below each other on one time scale, with rows for compute and
+    link.
 
     Args:
-        timelines: of this graph, by their titles.
-        path: the ending says which kind of picture, such as .svg or .png.
+        graph: The ops of the iteration.
+        timelines: Simulated iterations of this graph by title; at least one.
+        path: The file. Its suffix, such as .svg or .png, selects the format.
 
     Raises:
-        UnsupportedError: matplotlib is not installed.
-        ConfigError: it has no such kind of picture.
+        UnsupportedError: Matplotlib is not installed.
+        ConfigError: Matplotlib does not have this format.
     """
     longest = max(t.makespan_s for t in timelines.values())
     count = len(timelines)

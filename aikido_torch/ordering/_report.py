@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What an order would do for a model: its next iteration without and with it."""
+"""Report of the effect of an order on the next iteration of a model."""
 
 import os
 from dataclasses import dataclass
@@ -24,15 +24,17 @@ _ORDERS = {"tac": tac, "tic": tic}
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One iteration of a model, simulated with two orders of its transfers.
+    """One iteration of a model, simulated without and with an order of its transfers.
 
     Attributes:
-        captured: the model.
-        graph: its backward pass, its gradients, and its next forward pass.
-        order: of the transfers.
-        before: they go as they are ready.
-        after: they go in the order, and pause for what comes before them in it.
-        bounds: of the iteration's time.
+        captured: The measured layers of the model.
+        graph: Its backward pass, the transfers of its gradients and its next forward
+            pass.
+        order: The order of the transfers.
+        before: The iteration with transfers in the sequence in which they become ready.
+        after: The iteration with transfers by the order, where a running transfer
+            pauses for a ready transfer that is earlier in the order.
+        bounds: The lower and upper bound of the iteration time.
     """
 
     captured: Captured
@@ -44,7 +46,9 @@ class Report:
 
     @property
     def speed_up(self) -> float:
-        """How many times as fast the iteration is with the order."""
+        """Time of the iteration without the order, divided by its time with the
+        order.
+        """
         if self.after.makespan_s == 0:
             return 1.0
         return self.before.makespan_s / self.after.makespan_s
@@ -59,24 +63,24 @@ def report(
     picture: str | os.PathLike[str] | None = None,
     console: Console | None = None,
 ) -> Report:
-    """Prints one iteration of a model without and with an order of its transfers.
+    """Simulates and prints one iteration of a model without and with an order.
 
-    It is simulated, with layers that were timed here and one transfer for each
-    parameter: computing in the order of the program, as eager PyTorch does it, and the
-    next forward pass waits for what it needs and no more.
+    Layers have the times measured here, and each parameter has one transfer. Compute
+    ops run in the program order, as in eager PyTorch. Each op of the next forward pass
+    waits only for the transfers that it needs.
 
     Args:
-        model: or what was captured of one before.
-        sample: what the model is called with, as of `capture_graph`; for what was
-            captured before there is none.
-        link: what a transfer takes, such as an allreduce of so many bytes.
-        order: how it is found.
-        picture: file to draw both timelines into; needs matplotlib.
-        console: where to print; None is standard output.
+        model: A model, or a model that was captured before.
+        sample: Input of the model, as for `capture_graph`. Unused for a captured model.
+        link: The cost of a transfer by its bytes, for example that of an allreduce.
+        order: The algorithm that finds the order.
+        picture: The file for a drawing of both timelines; needs Matplotlib.
+        console: Where to print; None is standard output.
 
     Raises:
-        ConfigError: as `capture_graph`, and where nothing of the model is transferred.
-        UnsupportedError: `picture` is asked for, and matplotlib is not installed.
+        ConfigError: As for `capture_graph`, and if the model has no trainable parameter
+            that it uses.
+        UnsupportedError: `picture` is given, and Matplotlib is not installed.
     """
     if order not in _ORDERS:
         raise ConfigError(f"order is {order!r}; it takes {', '.join(_ORDERS)}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Timelines of one iteration as rows of text, and what their transfers wait for."""
+"""Prints timelines of one iteration as text, and a table of their transfers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +23,7 @@ def style_of(op: _C.Op) -> str:
 
 
 def part_of_op(op: _C.Op) -> str:
-    """The part of a step that an op belongs to."""
+    """The part of a training step to which an op belongs."""
     return "communication" if op.is_transfer else part_of(op.name)
 
 
@@ -34,11 +34,13 @@ def show_timelines(
     order: Sequence[str],
     console: Console | None = None,
 ) -> None:
-    """Prints each timeline by a title: what runs when, and how good it is.
+    """Prints each timeline under its title, with its time and efficiency.
 
     Args:
-        order: of the transfers that a table tells of, the first 40.
-        console: where to print; None is standard output.
+        graph: The ops of the iteration.
+        timelines: Simulated iterations of this graph by title; at least one.
+        order: Names of the transfers for the rows of the table; at most 40 are printed.
+        console: Where to print; None is standard output.
     """
     console = console or Console()
     bounds = _C.iteration_bounds(graph)
@@ -75,7 +77,7 @@ def _summary(timelines: Mapping[str, _C.Timeline], bounds: _C.Bounds) -> Table:
 def _picture(
     graph: _C.OpGraph, title: str, timeline: _C.Timeline, longest_s: float
 ) -> Text:
-    """A row for computing and one for the link, a character for a slice of time."""
+    """One row for compute and one for the link; each character is a slice of time."""
     styles = {op.name: style_of(op) for op in graph.ops}
     slice_s = longest_s / _WIDTH
     picture = Text(f"{title}\n")
@@ -96,7 +98,7 @@ def _picture(
 def _busiest(
     spans: Sequence[_C.OpSpan], begin_s: float, end_s: float
 ) -> _C.OpSpan | None:
-    """What runs longest in a slice; none where nothing runs for half of it."""
+    """The op that runs longest in a slice; None if ops run in less than half of it."""
 
     def inside(span: _C.OpSpan) -> float:
         return max(0.0, min(span.end_s, end_s) - max(span.begin_s, begin_s))
@@ -133,6 +135,8 @@ def _transfers(
 
 
 def ms(seconds: float) -> str:
-    """Milliseconds, to three figures or a whole one."""
+    """Formats a time in milliseconds with three digits, or as an integer from 100
+    on.
+    """
     time = seconds * 1e3
     return f"{time:,.0f}" if abs(time) >= 100 else f"{time:.3g}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One iteration on one link: how long it takes with an order, and at best."""
+"""Simulation of one iteration on one link, and the bounds of its time."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -23,20 +23,25 @@ def simulate(
     compute: ComputeRule = "when_ready",
     processors: int = 1,
 ) -> _C.Timeline:
-    """When each op of one iteration runs, and when all is done.
+    """Simulates one iteration; returns the time of each op and of the whole iteration.
 
     Args:
-        order: all transfers, by name, first to last; not looked at for "fifo".
-        link: what it sends next: "fifo" what was ready first; "in_order" the next of
-            the order, for which it waits; "priority" of what is ready the first of the
-            order, chosen again after each chunk; "preemptive" the same at any moment.
-        chunk_bytes: of "priority"; 0 is whole transfers.
-        compute: "when_ready", or in the order of the "program" as eager PyTorch.
-        processors: how many ops compute at the same time.
+        graph: The ops of the iteration.
+        order: Names of all transfers, from first to last; unused for "fifo".
+        link: The rule for the next transfer of the link. "fifo": the transfer that was
+            ready first. "in_order": the next of the order, even if the link must wait
+            for it. "priority": the first of the order among the ready transfers, chosen
+            again after each chunk. "preemptive": the same, chosen again at any moment,
+            so that a running transfer may pause.
+        chunk_bytes: The size of a chunk for "priority"; 0: whole transfers.
+        compute: The rule for the next compute op. "when_ready": the first of the
+            program order that is ready. "program": strictly the program order, as in
+            eager PyTorch.
+        processors: The number of compute ops that run at the same time.
 
     Raises:
-        ConfigError: the order is no order of the transfers or cannot be kept, or an
-            option makes no sense.
+        ConfigError: The order is not an order of all transfers, it is impossible (a
+            transfer needs a later transfer), or an option is invalid.
     """
     return _C.simulate_iteration(
         graph,
@@ -56,10 +61,17 @@ def best_order(
     compute: ComputeRule = "when_ready",
     processors: int = 1,
 ) -> tuple[list[str], float]:
-    """The best order of up to 8 transfers, and its time in s, by trying all of them.
+    """Finds the best order of at most 8 transfers by simulating all orders.
+
+    The arguments are as for `simulate`, except that "fifo" is refused, because it has
+    no order.
+
+    Returns:
+        The names from first to last, and the time of the iteration in seconds.
 
     Raises:
-        ConfigError: there are more transfers, or an option makes no sense.
+        ConfigError: There are more than 8 transfers, no order is possible, or an option
+            is invalid.
     """
     return _C.best_order(
         graph,
@@ -71,10 +83,11 @@ def best_order(
 
 
 def bounds(graph: _C.OpGraph) -> _C.Bounds:
-    """What an iteration takes at most and at least, on one link and one processor.
+    """The upper and lower bound of the iteration time on one link and one processor.
 
-    `bounds(graph).efficiency(makespan_s)` is TicTac's scheduling efficiency E, 0 to 1;
-    `.speed_up` its S, what the best order can win over the worst; `.ratio` is
-    communication by computing.
+    `bounds(graph).efficiency(makespan_s)` is the scheduling efficiency E of the TicTac
+    paper (arXiv 1803.03288): 1 with full overlap, 0 without. `.speed_up` is its S: the
+    gain in throughput of the best possible order over the worst, as a fraction.
+    `.ratio` is the communication time divided by the compute time.
     """
     return _C.iteration_bounds(graph)
