@@ -260,6 +260,16 @@ def test_a_rank_that_goes_on_is_told_of_and_not_awaited(lines, monkeypatch, chec
         assert any(str(rank.failure) in texts for rank in ranks[:2])
 
 
+def test_most_ranks_may_go_on_without_one_that_has_ended(lines, monkeypatch):
+    monkeypatch.setattr("aikido_torch.ddp._end_check._IN_VAIN_S", 0.05)
+    ranks = make()
+    ranks[1]._backend.called_ahead = 1
+    end(ranks[1:2], timeout_s=60.0)
+    (line,) = lines()
+    assert line.startswith("rank 1 ends its training after 60 steps, but rank 0, 2 ")
+    assert ranks[1].failed_on == []
+
+
 def test_nothing_is_compared_if_that_is_off():
     ranks = make(check="off")
     end(ranks)
