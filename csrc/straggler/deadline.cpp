@@ -21,6 +21,7 @@ Deadlines::Deadlines(const PolicyOptions& options, const History& history)
       typical_(static_cast<size_t>(history.world_size())),
       grants_(static_cast<size_t>(history.world_size())),
       probes_(static_cast<size_t>(history.world_size())),
+      slow_(static_cast<size_t>(history.world_size())),
       account_(options.worth) {}
 
 Duration Deadlines::grace(uint64_t bytes) const {
@@ -49,6 +50,10 @@ Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) const {
   Answer answer{grace, Why::kGrace};
   if (is_dropped(rank, bytes)) {
     answer = of_dropped(rank, seq, bytes);
+  } else if (is_slow(rank, seq, bytes)) {
+    const Duration little =
+        std::max(options_.floor, recent.period(bytes) / WaitModel::kLeastPart);
+    return {std::min({grace, little, longest_}), Why::kDropped};
   } else if (!is_well_) {
     answer = {rule_.deadline, Why::kRule};
   }
@@ -57,6 +62,22 @@ Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) const {
     answer = {*granted, Why::kReEntry};
   answer.deadline = std::min({answer.deadline, options_.ceiling, longest_});
   return answer;
+}
+
+// See Note [slow link].
+void Deadlines::on_cut_off(Rank rank, Seq seq, uint64_t bytes, Duration lag) {
+  Slow& slow = slow_[static_cast<size_t>(rank.value)];
+  if (lag <= grace(bytes) || history_.last_included(rank, bytes) > slow.since)
+    slow = {};
+  if (2 * lag <= history_.recent().period(bytes) || seq < slow.until) return;
+  const auto doublings = std::min(slow.num_times, kMostDoublings);
+  slow = {seq, Seq(seq.value + (kSlowFor << doublings)), bytes, slow.num_times + 1};
+}
+
+bool Deadlines::is_slow(Rank rank, Seq seq, uint64_t bytes) const {
+  const Slow& slow = slow_[static_cast<size_t>(rank.value)];
+  return seq <= slow.until && bytes >= slow.bytes &&
+         history_.last_included(rank, bytes) <= slow.since;
 }
 
 bool Deadlines::is_dropped(Rank rank, uint64_t bytes) const {
@@ -94,13 +115,17 @@ void Deadlines::note_probe(Rank rank, Seq seq, uint64_t bytes) {
   const auto wait = probe(rank, seq, bytes);
   Probe& probe = probes_[static_cast<size_t>(rank.value)];
   if (!wait || probe.last == seq) return;
-  const auto period = std::max(to_ms(history_.recent().period(bytes)), 1e-3);
-  const double share = to_ms(std::min(*wait, options_.ceiling)) / period;
   probe.last = seq;
   probe.is_open = true;
-  const double operations =
-      static_cast<double>(kProbeAfter << probe.num_failures) * (1 + 2 * share);
-  probe.not_before = Seq(seq.value + static_cast<uint64_t>(operations));
+  probe.not_before =
+      Seq(seq.value + (to_next_probe(*wait, bytes) << probe.num_failures));
+}
+
+// Operations until a probe that waits so long.
+uint64_t Deadlines::to_next_probe(Duration wait, uint64_t bytes) const {
+  const auto period = std::max(to_ms(history_.recent().period(bytes)), 1e-3);
+  const double share = to_ms(std::min(wait, options_.ceiling)) / period;
+  return static_cast<uint64_t>(static_cast<double>(kProbeAfter) * (1 + 2 * share));
 }
 
 // A probe has paid if the member was in this operation and in the next few.
@@ -169,9 +194,14 @@ void Deadlines::choose_rule(uint64_t bytes) {
   const RankSet dropped_before = rule_.dropped;
   rule_ = model.best(options_.ceiling);
   rule_.dropped.for_each([&](Rank r) {
-    if (!dropped_before.contains(r))
-      probes_[static_cast<size_t>(r.value)] = {
-          Seq(0), Seq(recent.last_closed().value + kProbeAfter), 0, false};
+    if (dropped_before.contains(r)) return;
+    const Duration wait =
+        scaled(typical_[static_cast<size_t>(r.value)], options_.slack);
+    probes_[static_cast<size_t>(r.value)] = {
+        Seq(0),
+        Seq(recent.last_closed().value +
+            std::min(to_next_probe(wait, bytes), kMostToFirstProbe)),
+        0, false};
   });
   if (!may_try(model)) return;
   num_trials_ = std::min(num_trials_ + 1, kMostDoublings);

@@ -28,11 +28,21 @@
 // Note [probe]
 // A member that gets no time starts each operation late, and computes only some
 // operations. So its observed lags say little about its lag if it were in step. The
-// owners wait for it once after kProbeAfter operations. This number grows with the
+// owners wait for it once after kProbeAfter operations, the first time after at most
+// kMostToFirstProbe. This number grows with the
 // length of the wait, so that progress falls by about 3 % at most. In the next few
 // operations the member has the grace. A probe is in vain if the member misses one of
 // them, and doubles the time between later probes. WaitAll also waits in all of these
 // operations, so a probe adds nothing to the regret.
+//
+// Note [slow link]
+// A contribution that was cut off shows the rate of its link (skip.h). If it would have
+// come later than half of a period, a wait in the next operations would be in vain too:
+// the member gets little time (at least the floor; wait_model.h, kLeastPart) for
+// kSlowFor operations of that size or larger, and for twice as many each further time.
+// A contribution that would have come within the grace, or is in a result of a later
+// operation, ends this at once. A member that computes for long shows nothing of its
+// link until it has called, so this does not concern it.
 //
 // Note [bound of the regret]
 // No prediction is certain. Therefore an account records the progress that skipping has
@@ -69,9 +79,11 @@ class Deadlines {
   static constexpr size_t kEvery = 8;         // operations
   static constexpr uint64_t kGrantAfter = 8;  // operations
   static constexpr uint32_t kMostDoublings = 6;
-  static constexpr double kMostLost = 2;       // full operations
-  static constexpr double kOfATrial = 1;       // full operations
-  static constexpr uint64_t kProbeAfter = 16;  // operations, for a short wait
+  static constexpr uint64_t kSlowFor = 8;            // operations
+  static constexpr double kMostLost = 2;             // full operations
+  static constexpr double kOfATrial = 1;             // full operations
+  static constexpr uint64_t kProbeAfter = 16;        // operations, for a short wait
+  static constexpr uint64_t kMostToFirstProbe = 64;  // operations
   static constexpr uint32_t kMostProbeDoublings = 2;
   static constexpr size_t kTrialAfter = 8;  // operations
   static constexpr double kWorthATrial = 1.1;
@@ -97,6 +109,9 @@ class Deadlines {
   // The answer for `rank` in operation `seq` of `bytes` bytes was kReEntry; `is_in`:
   // its contribution arrived in time. Call it before the history knows of the close.
   void on_re_entry(Rank rank, Seq seq, uint64_t bytes, bool is_in);
+  // The contribution of `rank`, which had called, was cut off: it would have come `lag`
+  // after the quorum.
+  void on_cut_off(Rank rank, Seq seq, uint64_t bytes, Duration lag);
   // Call it when the history knows the operation; chooses the rule anew if it is time.
   // O(n), or O(window) every kEvery operations.
   void choose(uint64_t bytes, TimePoint now);
@@ -127,12 +142,20 @@ class Deadlines {
     uint32_t num_failures = 0;
     bool is_open = false;  // its result is not known yet
   };
+  // Note [slow link]
+  struct Slow {
+    Seq since, until;
+    uint64_t bytes = 0;
+    uint32_t num_times = 0;
+  };
+  bool is_slow(Rank rank, Seq seq, uint64_t bytes) const;
   bool is_dropped(Rank rank, uint64_t bytes) const;
   std::optional<Duration> probe(Rank rank, Seq seq, uint64_t bytes) const;
   bool is_in_step(Rank rank, Seq seq) const;
   Answer of_dropped(Rank rank, Seq seq, uint64_t bytes) const;
   std::optional<Duration> re_entry(Rank rank, Seq seq, uint64_t bytes) const;
   void note_probe(Rank rank, Seq seq, uint64_t bytes);
+  uint64_t to_next_probe(Duration wait, uint64_t bytes) const;
   void judge_probes();
   void note_grant(Rank rank, Seq seq, bool is_in);
   void watch_account();
@@ -148,6 +171,7 @@ class Deadlines {
   std::vector<Duration> typical_;  // delays, by rank
   std::vector<Grant> grants_;      // by rank
   std::vector<Probe> probes_;      // by rank
+  std::vector<Slow> slow_;         // by rank
   ProgressAccount account_;
   bool waits_ = false;       // for everybody
   bool is_trial_ = false;    // of the rule, while the account is high

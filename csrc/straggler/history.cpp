@@ -116,6 +116,17 @@ void History::on_too_slow(Seq seq, Rank rank, Duration lag) {
   if (Recent* op = find(seq)) record(*op, rank, op->t_q + lag);
 }
 
+Duration History::on_silence(Seq seq, uint64_t bytes, Rank rank, Duration after) {
+  auto& silences = class_at(size_class(bytes)).silences;
+  silences.resize(static_cast<size_t>(world_size_));
+  return silences[static_cast<size_t>(rank.value)].on_close(seq, after);
+}
+
+void History::end_silence(uint64_t bytes, Rank rank) {
+  auto& silences = class_at(size_class(bytes)).silences;
+  if (!silences.empty()) silences[static_cast<size_t>(rank.value)].end();
+}
+
 void History::on_called(Rank rank, Seq seq, TimePoint now) {
   ++version_;
   note_called(rank, seq);
@@ -132,12 +143,31 @@ void History::on_called(Rank rank, Seq seq, TimePoint now) {
     if (op.is_committed && op.seq <= seq) record(op, rank, now);
 }
 
+// One shard is enough: the link of such a member works.
+void History::note_masks(const Recent& op, const RankSet& mask) {
+  SizeClass& its = class_at(op.size_class);
+  its.included.resize(static_cast<size_t>(world_size_));
+  mask.for_each([&](Rank rank) {
+    const auto i = static_cast<size_t>(rank.value);
+    its.included[i] = std::max(its.included[i], op.seq);
+    if (!its.silences.empty()) its.silences[i].end();
+  });
+}
+
+Seq History::last_included(Rank rank, uint64_t bytes) const {
+  const auto& its = classes_[size_class(bytes)];
+  return its && !its->included.empty() ? its->included[static_cast<size_t>(rank.value)]
+                                       : Seq(0);
+}
+
 void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
   ++version_;
   AIKIDO_CHECK(mask.world_size() == world_size_, "mask over ", mask.world_size(),
                " ranks, world of ", world_size_);
-  if (Recent* op = find(seq); op != nullptr && !op->is_committed)
-    note_missing(*op, mask);
+  if (Recent* op = find(seq)) {
+    note_masks(*op, mask);
+    if (!op->is_committed) note_missing(*op, mask);
+  }
   mask.for_each([&](Rank rank) {
     note_called(rank, seq);
     note_included(member(rank), seq);

@@ -31,6 +31,7 @@
 #include "straggler/call_lags.h"
 #include "straggler/recent_operations.h"
 #include "straggler/result_log.h"
+#include "straggler/silence.h"
 
 namespace aikido::straggler {
 
@@ -78,6 +79,12 @@ class History {
   void on_arrival(Seq seq, Rank rank, TimePoint now);
   // The contribution of `rank` to `seq` will not arrive within `lag` after the quorum.
   void on_too_slow(Seq seq, Rank rank, Duration lag);
+  // A shard of `seq`, an operation of `bytes` bytes, was closed `after` the call of
+  // `rank` without any byte of its contribution. Returns how long nothing has arrived
+  // in operations of this size, up to now (silence.h).
+  Duration on_silence(Seq seq, uint64_t bytes, Rank rank, Duration after);
+  // Bytes of the contribution of `rank` to such an operation have arrived.
+  void end_silence(uint64_t bytes, Rank rank);
   // The same as on_arrival() for a contribution that came after the close.
   void on_late_arrival(Seq seq, Rank rank, TimePoint now) {
     on_arrival(seq, rank, now);
@@ -141,6 +148,9 @@ class History {
   Seq last_skipped(Rank rank) const;
   // The last operation that `rank` is known to have called; 0 if none.
   Seq called(Rank rank) const;
+  // The last operation of the size class of `bytes` that has a result with the
+  // contribution of `rank`, in any shard; 0 if none.
+  Seq last_included(Rank rank, uint64_t bytes) const;
   // Log of the results kept for members that have not called, for all policies.
   const ResultLog& log() const { return *log_; }
   // Changes with every event that may change an answer, including events of the log.
@@ -166,6 +176,9 @@ class History {
   struct SizeClass {
     Window periods;
     Window after_half;
+    // By rank; empty while there is nothing to say.
+    std::vector<Silence> silences;
+    std::vector<Seq> included;
     TimePoint last_quorum{};
     bool has_quorum = false;
   };
@@ -189,6 +202,7 @@ class History {
   void note_skipped(Rank rank, Seq seq, bool is_lost);
   static void note_absent(Member& m, Seq seq);
   void note_included(Member& m, Seq seq);
+  void note_masks(const Recent& op, const RankSet& mask);
 
   std::shared_ptr<ResultLog> log_;
   uint64_t version_ = 0;

@@ -33,6 +33,7 @@ Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
 
 void Skip::on_arrival(Rank rank, TimePoint now) {
   if (!arrived_.insert(rank)) return;
+  history_.end_silence(bytes_, rank);
   calls_.on_called(rank, now);
   if (arrived_.count() == fewest_) t_half_ = now;
   if (t_q_ || arrived_.count() < quorum_) {
@@ -47,7 +48,10 @@ void Skip::on_arrival(Rank rank, TimePoint now) {
 // Time left at `time`, when `count` had arrived, for a member with this deadline.
 Duration Skip::time_left(Rank rank, Duration deadline, int32_t count,
                          TimePoint time) const {
-  if (passed_by_.contains(rank) && !calls_.has_called(rank)) return Duration::zero();
+  if (!passed_by_.contains(rank)) return calls_.time_left(rank, deadline, count, time);
+  if (!calls_.has_called(rank)) return Duration::zero();
+  // Only a part of its contribution can still count.
+  deadline = std::min(deadline, deadlines_.grace(bytes_));
   return calls_.time_left(rank, deadline, count, time);
 }
 
@@ -55,7 +59,8 @@ Duration Skip::time_left(Rank rank, Duration deadline, int32_t count,
 Terms Skip::longest() const {
   return terms_.longest(expected_, arrived_, [&](const Terms& t) {
     const Duration left = time_left(t.rank, t.deadline, quorum_, *t_q_);
-    if (coming_.contains(t.rank)) return scaled(left, slack_);
+    if (coming_.contains(t.rank) && !passed_by_.contains(t.rank))
+      return scaled(left, slack_);
     return too_slow_.contains(t.rank) ? std::min(left, found_after_) : left;
   });
 }
@@ -85,13 +90,18 @@ void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
 }
 
 // Note [lag of a contribution that is cut off]
-TimePoint Skip::estimated_arrival(Rank rank, uint64_t here, uint64_t total,
-                                  TimePoint now) const {
+Skip::CutOff Skip::cut_off(Rank rank, uint64_t here, uint64_t total, TimePoint now) {
   const TimePoint called = calls_.time_of(rank);
-  const double part = here == 0 ? 0.5
-                                : static_cast<double>(here) /
-                                      static_cast<double>(std::max(here, total));
-  return called + scaled(now - called, 1 / part);
+  if (here > 0) {
+    history_.end_silence(bytes_, rank);
+    const auto whole = static_cast<double>(std::max(here, total));
+    return {called + scaled(now - called, whole / static_cast<double>(here)), true};
+  }
+  const Duration after = now - called;
+  const Duration silence = after > deadlines_.grace(bytes_)
+                               ? history_.on_silence(seq_, bytes_, rank, after)
+                               : after;
+  return {called + 2 * silence, silence > 2 * after};
 }
 
 void Skip::on_close(const Progress& here, uint64_t total, TimePoint now) {
@@ -105,7 +115,9 @@ void Skip::on_close(const Progress& here, uint64_t total, TimePoint now) {
     if (arrived_.contains(r) || !calls_.has_called(r)) return;
     const auto i = static_cast<size_t>(r.value);
     const uint64_t bytes = i < here.size() ? here[i].value_or(0) : 0;
-    history_.on_too_slow(seq_, r, estimated_arrival(r, bytes, total, now) - t_q);
+    const auto [arrival, is_link] = cut_off(r, bytes, total, now);
+    history_.on_too_slow(seq_, r, arrival - t_q);
+    if (is_link) deadlines_.on_cut_off(r, seq_, bytes_, arrival - t_q);
   });
   deadlines_.choose(bytes_, now);
 }

@@ -35,7 +35,8 @@
 // deadline, and records slack times the deadline as its lag. A contribution without any
 // bytes yet, or behind other bytes of its link, gives no such evidence: its caller or
 // its machine may be late and catch up.
-//   If the progress shows that the contribution arrives within slack times the deadline,
+//   If the progress shows that the contribution arrives within slack times the
+//   deadline,
 // the owner waits that long. At the deadline, the wait so far is lost in either case,
 // and the rest of the wait costs less than the contribution is worth. This happens in
 // healthy groups: transfers that share a link do not all get the same rate.
@@ -43,7 +44,9 @@
 // Note [lag of a contribution that is cut off]
 // At the close, a member that has called may have sent a part of its contribution. The
 // rest is cancelled, so its arrival is never seen. The lag is estimated from the rate
-// since its call. If no byte has arrived, the time since its call is doubled.
+// since its call. If no byte has arrived, the time since its call is doubled. If that
+// time is longer than the grace, its link stands still: then the time without any byte
+// is doubled, over operations in a row (silence.h).
 
 #include "straggler/call_times.h"
 #include "straggler/deadline.h"
@@ -81,8 +84,11 @@ class Skip final : public Policy {
  private:
   Duration time_left(Rank rank, Duration deadline, int32_t count, TimePoint time) const;
   Terms longest() const;
-  TimePoint estimated_arrival(Rank rank, uint64_t here, uint64_t total,
-                              TimePoint now) const;
+  struct CutOff {
+    TimePoint arrival;  // estimated
+    bool is_link;       // the link has caused the lateness
+  };
+  CutOff cut_off(Rank rank, uint64_t here, uint64_t total, TimePoint now);
   std::optional<Terms> half() const;
 
   int32_t quorum_;

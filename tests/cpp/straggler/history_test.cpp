@@ -102,6 +102,23 @@ TEST_CASE("a call that becomes known gives the lag of what was closed without it
   CHECK(lag(history, 3, kLate));
 }
 
+TEST_CASE("one shard with a contribution shows that its link works") {
+  History history(log_of(4, UINT64_MAX));
+  const auto mask = mask_of({0, 1, 2});
+  for (const uint64_t seq : {1, 2, 3})
+    history.on_quorum(Seq(seq), kBytes, TimePoint(ms(100.0 * seq)), mask);
+  history.on_committed(Seq(1), mask, 0);
+  CHECK(history.last_included(kLate, kBytes) == Seq(0));
+  CHECK(history.on_silence(Seq(1), kBytes, kLate, ms(50)) == ms(50));
+  CHECK(history.on_silence(Seq(2), kBytes, kLate, ms(50)) == ms(100));
+  CHECK(history.on_silence(Seq(2), kBytes / 16, kLate, ms(50)) == ms(50));
+  history.on_committed(Seq(2), mask, 0);
+  history.on_committed(Seq(2), mask_of({0, 1, 2, 3}), 0);
+  CHECK(history.last_included(kLate, kBytes) == Seq(2));
+  CHECK(history.last_included(kLate, kBytes / 16) == Seq(0));
+  CHECK(history.on_silence(Seq(3), kBytes, kLate, ms(50)) == ms(50));
+}
+
 TEST_CASE("one long stall is one lag, however many operations pass meanwhile") {
   History history(log_of(4, UINT64_MAX));
   for (uint64_t seq = 1; seq <= 50; ++seq) {
