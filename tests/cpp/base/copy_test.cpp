@@ -42,7 +42,7 @@ TEST_CASE("a copy, by whatever way, has all bytes and touches no others") {
   }
 }
 
-TEST_CASE("only what is large goes past the caches") {
+TEST_CASE("only large copies bypass the caches") {
   CHECK(caching_of(kPassedBytes - 1) == Caching::kKept);
   CHECK(caching_of(kPassedBytes) == Caching::kPassed);
 }

@@ -24,7 +24,8 @@ cpu_set_t allowed() {
   return cores;
 }
 
-// What `work` does to the cores of its thread is over when it returns.
+// Runs `work` on a thread of its own, so that changes of the thread's core affinity end
+// with the call.
 template <class Work>
 void on_own_thread(Work work) {
   std::thread(work).join();
@@ -37,7 +38,7 @@ TEST_CASE("a thread moves to another core and may run on the same ones", "[unit]
   bool could_move = true, has_moved = false;
   on_own_thread([&] {
     before = allowed();
-    // The system may move it, too, but not each time in between.
+    // The system may move the thread back, but not in every iteration.
     for (int i = 0; i < 10; ++i) {
       const int core = ::sched_getcpu();
       could_move = aikido::move_to_another_core() && could_move;
@@ -85,7 +86,7 @@ TEST_CASE("a thread keeps away from the core that it has left last until it is b
   CHECK(CPU_COUNT(&away) == CPU_COUNT(&before) - 1);
 }
 
-TEST_CASE("where a thread may run by the word of others stays so") {
+TEST_CASE("a core affinity that other code has set stays") {
   const bool leaves_again = GENERATE(false, true);
   cpu_set_t before, left, after;
   bool has_left = false;
@@ -94,7 +95,8 @@ TEST_CASE("where a thread may run by the word of others stays so") {
     aikido::OtherCores others;
     has_left = others.leave();
     cpu_set_t away = allowed();
-    // Others put it where it was, and only there.
+    // Pins the thread, like another part of the program, to exactly the core that it
+    // has left.
     CPU_XOR(&left, &before, &away);
     if (!has_left || ::sched_setaffinity(0, sizeof left, &left) != 0) return;
     if (leaves_again) others.leave();
@@ -142,7 +144,7 @@ TEST_CASE("the time that a ready thread has no core is counted") {
     is_over = true;
     for (std::thread& other : others) other.join();
   });
-  if (!first) return;  // this system does not count it
+  if (!first) return;  // this system does not count waiting time
   REQUIRE(second);
   const Duration waited = *second - *first;
   CHECK(waited > 0.8 * (total - on_core));
@@ -150,7 +152,7 @@ TEST_CASE("the time that a ready thread has no core is counted") {
 }
 
 TEST_CASE("more ready threads than cores do not fit them") {
-  // Some systems say always that none is.
+  // Some systems always report that the threads do not fit the cores.
   if (!aikido::ReadyThreads().fit_cores()) return;
   const long num_cores = ::sysconf(_SC_NPROCESSORS_ONLN);
   std::atomic<bool> is_over{false};
@@ -170,7 +172,7 @@ TEST_CASE("more ready threads than cores do not fit them") {
   CHECK(have_not_fit);
 }
 
-TEST_CASE("who may not run on all cores knows of none that is idle") {
+TEST_CASE("a thread that may not use all cores reports no idle core") {
   bool is_set = false, have_fit = false;
   on_own_thread([&] {
     cpu_set_t some = allowed();
@@ -179,6 +181,6 @@ TEST_CASE("who may not run on all cores knows of none that is idle") {
     const aikido::ReadyThreads ready;
     for (int i = 0; i < 100; ++i) have_fit = have_fit || ready.fit_cores();
   });
-  if (!is_set) return;  // there is one only
+  if (!is_set) return;  // the thread may use one core only
   CHECK_FALSE(have_fit);
 }

@@ -47,7 +47,7 @@ TEST_CASE("moving hands the descriptor over and closes the one replaced", "[base
   CHECK(is_open(ends[0]));
 }
 
-// Runs `body` in a forked child; its result must be below 256.
+// Runs `body` in a forked child and returns its result, which must be below 256.
 template <class Body>
 int in_child(Body body) {
   const pid_t child = ::fork();
@@ -57,7 +57,7 @@ int in_child(Body body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-TEST_CASE("a forked child has what is private closed, and nothing else", "[base]") {
+TEST_CASE("a forked child has only the private descriptors closed", "[base]") {
   const auto ends = open_pipe();
   Fd shared(ends[0]);
   Fd secret(ends[1]);
@@ -66,11 +66,12 @@ TEST_CASE("a forked child has what is private closed, and nothing else", "[base]
   CHECK(in_child([&] {
           return (is_open(ends[0]) ? 1 : 0) + (is_open(ends[1]) ? 2 : 0);
         }) == 1);
-  CHECK(is_open(ends[1]));  // the parent has its own
-  CHECK(in_child([&] { return is_open(ends[1]) ? 2 : 0; }) == 0);  // each child anew
+  CHECK(is_open(ends[1]));  // the parent still has its descriptor
+  CHECK(in_child([&] { return is_open(ends[1]) ? 2 : 0; }) ==
+        0);  // each further child closes it again
 }
 
-TEST_CASE("a private descriptor that was closed means nothing any more", "[base]") {
+TEST_CASE("a closed private descriptor does not affect its number", "[base]") {
   const auto ends = open_pipe();
   {
     Fd secret(ends[1]);
@@ -79,17 +80,17 @@ TEST_CASE("a private descriptor that was closed means nothing any more", "[base]
   CHECK_FALSE(is_open(ends[1]));
   const Fd reader(ends[0]);
   const Fd again(::dup(ends[0]));
-  REQUIRE(again.get() == ends[1]);  // the same number
+  REQUIRE(again.get() == ends[1]);  // a new descriptor with the same number
   CHECK(in_child([&] { return is_open(ends[1]) ? 1 : 0; }) == 1);
 }
 
-TEST_CASE("an owner that a child has a copy of closes nothing there", "[base]") {
+TEST_CASE("a child's copy of an owner closes nothing", "[base]") {
   const auto ends = open_pipe();
   const Fd reader(ends[0]);
   Fd secret(ends[1]);
   secret.close_in_children();
   CHECK(in_child([&] {
-          if (::dup(ends[0]) != ends[1]) return 2;  // takes the number
+          if (::dup(ends[0]) != ends[1]) return 2;  // reuses the number
           secret.reset();
           return is_open(ends[1]) ? 1 : 0;
         }) == 1);

@@ -41,7 +41,7 @@ TEST_CASE("a rank set is its bits, rank 0 lowest") {
   CHECK(set != other);
 }
 
-TEST_CASE("a set covers what is all in it") {
+TEST_CASE("a set covers its subsets") {
   for (const int32_t n : {3, 64, 70}) {
     RankSet some(n);
     const RankSet full = RankSet::full(n);

@@ -35,7 +35,7 @@ TEST_CASE("a block that was given back is the next one of its size") {
   CHECK(recycler.idle_bytes() == 256);
 }
 
-TEST_CASE("what is kept is bounded, and large blocks are not") {
+TEST_CASE("kept bytes are limited, and large blocks are not kept") {
   if (!Recycler::kKeepsBlocks) return;
   Recycler recycler(128);
   Recycling<std::byte> bytes(recycler);
@@ -53,7 +53,7 @@ TEST_CASE("what is kept is bounded, and large blocks are not") {
   CHECK(large.idle_bytes() == Recycler::kLargest);
 }
 
-TEST_CASE("what lies idle in other sizes makes room") {
+TEST_CASE("idle blocks of other sizes make room") {
   if (!Recycler::kKeepsBlocks) return;
   Recycler recycler(256);
   Recycling<std::byte> bytes(recycler);
@@ -64,7 +64,8 @@ TEST_CASE("what lies idle in other sizes makes room") {
   };
   give_back({64, 64, 128});
   CHECK(recycler.idle_bytes() == 256);
-  // One of each of the others in turn: the first of 64 and that of 128.
+  // Frees one block of each other size in turn: the first block of 64, and the block of
+  // 128.
   give_back({192});
   CHECK(recycler.idle_bytes() == 256);
   std::byte* const small = bytes.allocate(64);
@@ -73,10 +74,10 @@ TEST_CASE("what lies idle in other sizes makes room") {
   CHECK(recycler.idle_bytes() == 0);
   bytes.deallocate(large, 192);
   bytes.deallocate(small, 64);
-  // More than there may be: nothing goes for it.
+  // Larger than the limit: no other block is freed for it.
   give_back({320});
   CHECK(recycler.idle_bytes() == 256);
-  // Of its own size none does.
+  // No idle block is freed for a block of the same size.
   give_back({256});
   CHECK(recycler.idle_bytes() == 256);
   give_back({256, 256});
@@ -122,5 +123,5 @@ TEST_CASE("blocks outlive their recycler") {
   recycler.reset();
   CHECK(*number == 7);
   number.reset();
-  CHECK(weak.expired());  // its block goes with the last that knows of it
+  CHECK(weak.expired());  // its block is freed with the last reference
 }

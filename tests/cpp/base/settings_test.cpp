@@ -55,7 +55,7 @@ TEST_CASE("an option wins over a variable, a variable over the default") {
   CHECK(all->sources.at("shutdown_linger_ms") == SettingSource::kDefault);
 }
 
-TEST_CASE("what was given is known, though it may be the default") {
+TEST_CASE("a given value counts as given even if it is the default") {
   auto all =
       resolve({{"transport_priority", "0"}}, {{"AIKIDO_TRANSPORT_CREDIT_BYTES", "0"}});
   REQUIRE(all.is_ok());
@@ -108,7 +108,7 @@ TEST_CASE("a rank may miss a few heartbeats, or none count") {
   CHECK_FALSE(message("600000", "30000").empty());
 }
 
-TEST_CASE("an option that is not there is answered with those that are") {
+TEST_CASE("the error of an unknown option lists the known options") {
   const Status status = resolve({{"chunk", "1"}}, {}).status();
   CHECK(status.code() == Code::kInvalidArgument);
   CHECK(status.message().find("there is no option \"chunk\"; there are "

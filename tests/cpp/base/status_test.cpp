@@ -13,7 +13,7 @@ Status lost() {
   return {Code::kPeerLost, "rank 3 is gone", Rank(3)};
 }
 
-// Passes a failure of `first` on, otherwise says that it went further.
+// Returns a failure of `first`; otherwise reports that it continued.
 Status go_on_after(const Status& first) {
   AIKIDO_TRY(first);
   return {Code::kRetryLater, "went on"};

@@ -16,13 +16,13 @@ TEST_CASE("text that can be printed stays as it is") {
   }
 }
 
-TEST_CASE("what is no text becomes question marks") {
+TEST_CASE("bytes that are not text become question marks") {
   CHECK(printable("a\x1b[31mb\r\t") == "a?[31mb??");
   CHECK(printable(std::string(2, '\0')) == "??");
   CHECK(printable("\xff\xfe x") == "?? x");
-  CHECK(printable("cut \xe6\x97") == "cut ??");    // the end is missing
-  CHECK(printable("\xc0\xaf") == "??");            // longer than need be
-  CHECK(printable("\xe0\x80\xaf") == "???");       // the same
+  CHECK(printable("cut \xe6\x97") == "cut ??");    // incomplete sequence
+  CHECK(printable("\xc0\xaf") == "??");            // overlong encoding
+  CHECK(printable("\xe0\x80\xaf") == "???");       // overlong encoding
   CHECK(printable("\xed\xa0\x80") == "???");       // a surrogate
   CHECK(printable("\xf4\x90\x80\x80") == "????");  // beyond U+10FFFF
   CHECK(printable("\xc3(") == "?(");

@@ -21,7 +21,7 @@ TEST_CASE("values come back in the order in which they were appended") {
   append_value(out, int64_t{-1});
   append_value(out, Pair{6, 7});
   REQUIRE(out.size() == 17);
-  // Little endian, and nothing between.
+  // Little endian, without padding.
   for (size_t i = 0; i < 5; ++i) CHECK(out[i] == static_cast<std::byte>(i + 1));
   std::span<const std::byte> bytes(out);
   WireReader reader{bytes};
@@ -40,7 +40,7 @@ TEST_CASE("a reader that has come to the end stays there") {
   WireReader reader{bytes};
   CHECK(reader.take<uint64_t>() == 0);
   CHECK_FALSE(reader.ok);
-  // What would fit is not read either: its place is not known any more.
+  // A value that would fit is not read either, because its position is unknown by now.
   CHECK(reader.take<uint32_t>() == 0);
   CHECK_FALSE(reader.ok);
   CHECK(bytes.size() == 4);
