@@ -52,7 +52,7 @@ MemoryHandle shared(const void* data) {
   return *handle;
 }
 
-TEST_CASE("what is no memory of a device cannot be shared") {
+TEST_CASE("memory that is not on a device cannot be shared") {
   const float host = 0;
   REQUIRE_FALSE(share_memory(0, &host).is_ok());
 }
@@ -62,7 +62,7 @@ TEST_CASE("memory that nobody has shared cannot be opened") {
   REQUIRE_FALSE(memory.open(MemoryHandle{}).is_ok());
 }
 
-TEST_CASE("no later launch is blamed for what could not be opened", "[gpu]") {
+TEST_CASE("a failed open is not reported by a later launch", "[gpu]") {
   OpenedMemory memory(0);
   REQUIRE_FALSE(memory.open(MemoryHandle{}).is_ok());
   CHECK(cudaPeekAtLastError() == cudaSuccess);
@@ -81,7 +81,7 @@ TEST_CASE("a handle says where in its allocation memory lies", "[gpu]") {
   REQUIRE(cudaFree(next) == cudaSuccess);
 }
 
-// Hidden: the other process of the next test.
+// Hidden test: it runs as the other process of the next test.
 TEST_CASE("adds its numbers to memory of its parent", "[.][gpu][ipc-child]") {
   const char* const text = std::getenv(kVariable);
   REQUIRE(text != nullptr);
@@ -101,7 +101,7 @@ TEST_CASE("adds its numbers to memory of its parent", "[.][gpu][ipc-child]") {
   CHECK(on_host(own, kCount) == std::vector<float>(kCount, 3));
 }
 
-TEST_CASE("another process reads and writes what was shared", "[gpu]") {
+TEST_CASE("another process reads and writes shared memory", "[gpu]") {
   float* const data = device_floats(1, 2 * kCount);
   const MemoryHandle handle = shared(data + kCount);
   std::string text;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Runner of the device tests. Without a device it runs what needs none and answers 77,
-// which CTest counts as skipped (SKIP_RETURN_CODE), after a line that says why.
+// Runner of the device tests. Without a device it prints a line with the reason, runs
+// the tests that need no device, and returns 77. CTest counts this as skipped
+// (SKIP_RETURN_CODE).
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_session.hpp>
 #else

@@ -66,11 +66,12 @@ struct Case {
   size_t count;
   double scale;
   size_t offset;   // of every device buffer, in bytes
-  ptrdiff_t into;  // the source that `out` stands for, -1: none
+  ptrdiff_t into;  // index of the source that is also `out`; -1: none
   bool with_nan;
 };
 
-// One in all of its sources gives what it gives in a buffer of its own.
+// Checks that a reduction into all of its sources gives the same bits as a reduction
+// into a separate buffer.
 void compare_in_all(ReduceOp op, DType dtype, const Case& c) {
   std::vector<std::unique_ptr<DeviceBuffer>> device;
   std::vector<void*> buffers;
@@ -193,7 +194,7 @@ TEST_CASE("the device takes as many sources as one launch can name", "[gpu]") {
     compare(ReduceOp::kSum, dtype, {kMaxReduceSources, 100, 1.0, 0, 3, false});
 }
 
-TEST_CASE("threads of the device loop over what a full grid leaves", "[gpu]") {
+TEST_CASE("device threads loop over elements beyond a full grid", "[gpu]") {
   compare(ReduceOp::kSum, DType::kUint8,
           {2, 4096u * 256u * 16u + 5u, 1.0, 0, -1, false});
   compare(ReduceOp::kSum, DType::kUint8, {2, 4096u * 256u + 5u, 1.0, 1, -1, false});
