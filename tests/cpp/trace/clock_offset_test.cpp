@@ -16,7 +16,7 @@ using trace::ClockOffset;
 
 namespace {
 
-// Another clock beside ours.
+// Clock of another host, beside the clock of this host.
 struct Other {
   Duration offset{};
   double drift = 0;
@@ -90,8 +90,8 @@ TEST_CASE("questions follow each other at once, then after ever longer pauses") 
 TEST_CASE("a drift shows once it is more than what a network takes more or less") {
   const double drift = 1e-4;
   struct Row {
-    Duration span;       // of ten samples
-    double least, most;  // of the drift that is found, as a share of it
+    Duration span;       // time that the ten samples cover
+    double least, most;  // bounds of the estimated drift, as a share of the true drift
   };
   for (const Row row : {Row{milliseconds(10), 0, 0.1}, Row{milliseconds(100), 0.3, 0.8},
                         Row{seconds(10), 0.99, 1.01}}) {
@@ -107,13 +107,13 @@ TEST_CASE("a drift shows once it is more than what a network takes more or less"
   }
 }
 
-// The bar: 5 s and 100 ppm to under 0.5 ms, whatever the network is like in one
-// direction. The worst of all times in the last minutes and the next seconds, as Note
-// [the first minute] says it.
+// Requirement: with offsets up to 5 s and a drift up to 100 ppm, the error is below 0.5
+// ms, for any queues in one direction. The test takes the largest error over the last
+// minutes and the next seconds, as Note [the first minute] defines it.
 TEST_CASE("offset and drift are found through queues that stand in one direction") {
   struct Row {
-    double share;  // of questions that meet a queue
-    int from;      // the first sample that is judged
+    double share;  // share of questions that meet a queue
+    int from;      // first sample that is judged
   };
   const auto row = GENERATE(Row{0, 1}, Row{1.0 / 3, 16}, Row{0.5, 24}, Row{0.7, 36});
   double worst_ms = 0;
@@ -134,7 +134,7 @@ TEST_CASE("offset and drift are found through queues that stand in one direction
     TimePoint t(from_ms(uniform(0, 1e8)));
     const TimePoint begin = t;
     for (int sample = 1; sample <= 650; ++sample) {
-      TimePoint there = t + leg();  // that direction is the busy one
+      TimePoint there = t + leg();  // the busy direction
       if (sample <= static_cast<int>(ClockOffset::kAtOnce)) there += leg();
       const TimePoint heard = there + from_ms(path_ms * uniform(1, 1.3));
       clock.add({t, other.at(there), heard});
@@ -142,7 +142,8 @@ TEST_CASE("offset and drift are found through queues that stand in one direction
       if (sample >= row.from && (sample < 100 || sample % 25 == 0)) {
         const auto line = clock.line();
         const TimePoint first = std::max(begin, t - seconds(300));
-        const TimePoint last = t + seconds(2);  // a line: the worst is at an end
+        const TimePoint last =
+            t + seconds(2);  // on a line, the largest error is at an end
         for (const TimePoint at : {first, last}) {
           const double error = error_ms(*line, other, at);
           if (error > worst_ms) worst_at = sample;
@@ -166,7 +167,7 @@ TEST_CASE("a drift that no clock has is not believed") {
   CHECK(clock.line()->drift == ClockOffset::kMostDrift);
 }
 
-TEST_CASE("what is long past is forgotten") {
+TEST_CASE("old samples are forgotten") {
   ClockOffset clock;
   TimePoint t(seconds(5));
   const size_t kept = ClockOffset::kKept;

@@ -34,7 +34,7 @@ TEST_CASE("steps are traced from the first that was named to the last") {
     CHECK(recorder.is_armed() == (step >= 2 && step <= 4));
     CHECK(recorder.traced_step() == (recorder.is_armed() ? step : -1));
   }
-  recorder.arm_steps(7, 7);  // the one that is under way
+  recorder.arm_steps(7, 7);  // span that is in progress
   CHECK(recorder.is_armed());
   recorder.disarm();
   CHECK_FALSE(recorder.is_armed());

@@ -8,7 +8,7 @@ using namespace aikido;
 using std::chrono::milliseconds;
 using trace::StopWatch;
 
-TEST_CASE("looks that are a little late are no stop, one that is far too late is") {
+TEST_CASE("a slightly late check is no stop, a very late check is") {
   StopWatch watch;
   TimePoint now(milliseconds(5));
   CHECK_FALSE(watch.look(now));
