@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A whole group in one thread: N engine::Groups on a LoopbackNetwork and a clock that
-// only run_for() and its kin move. Every run with the same calls is the same.
+// A whole group in one thread: N engine::Groups on a LoopbackNetwork. Only run_for()
+// and similar functions move its clock. Runs with the same calls are equal.
 
 #include <algorithm>
 #include <cstring>
@@ -26,21 +26,22 @@ using collectives::Call;
 using collectives::CallKind;
 using std::chrono::milliseconds;
 
-// What became of a call.
+// Outcome of one call.
 struct Answer {
-  int times = 0;  // how often it was given: must end at 1
+  int times = 0;  // number of completions: must end at 1
   Status status;
   collectives::Outcome outcome;
   Rank peer = kNoRank;  // messages only
   TimePoint at{};
-  Bytes output;                               // as it was at the completion
-  bool memory_is_free = false;                // keep_alive was released
-  std::shared_ptr<Bytes> memory;              // filled with 0xee at the completion
-  std::shared_ptr<std::vector<Bytes>> input;  // the same, where it is apart in blocks
+  Bytes output;                   // output at the completion
+  bool memory_is_free = false;    // keep_alive was released
+  std::shared_ptr<Bytes> memory;  // filled with 0xee at the completion
+  std::shared_ptr<std::vector<Bytes>>
+      input;  // the same, if the input has separate blocks
 
   bool is_done() const { return times > 0; }
   bool is_ok() const { return times == 1 && status.is_ok(); }
-  // Nobody wrote to the caller's memory after the completion.
+  // True if nothing wrote to the caller's memory after the completion.
   bool memory_is_untouched() const {
     return std::all_of(memory->begin(), memory->end(),
                        [](unsigned char b) { return b == 0xee; });
@@ -57,8 +58,8 @@ struct ClusterOptions {
   uint64_t window_bytes = 1 << 20;
   uint64_t log_bytes = 1 << 20;
   engine::HeartbeatOptions heartbeat{};  // none
-  std::vector<int32_t> hosts{};          // of each rank; empty: not known
-  // Makes that of a rank, for the cluster to keep; none: nothing is traced.
+  std::vector<int32_t> hosts{};          // host of each rank; empty: unknown
+  // Makes the recorder of a rank, which the cluster keeps. Empty: nothing is traced.
   std::function<std::unique_ptr<trace::Recorder>(int32_t rank, const Clock& clock)>
       recorder{};
 };
@@ -70,7 +71,7 @@ inline std::byte* bytes_of(Bytes& data) {
   return reinterpret_cast<std::byte*>(data.data());
 }
 
-// Who stands still for 50 ms is silent.
+// A member that sends nothing for 50 ms is silent.
 inline ClusterOptions with_heartbeats(int32_t size) {
   ClusterOptions options{.size = size};
   options.heartbeat = {.interval = milliseconds(10), .timeout = milliseconds(50)};
@@ -100,7 +101,8 @@ class Cluster {
         recorders_.push_back(options.recorder(r, clock));
         o.recorder = recorders_.back().get();
       }
-      o.pool_bytes = 0;  // so that the address sanitizer sees what is given back
+      o.pool_bytes =
+          0;  // so that the address sanitizer detects the use of returned memory
       groups_.push_back(std::make_unique<engine::Group>(&clock, o));
     }
     for (int32_t a = 0; a < size_; ++a) {
@@ -141,7 +143,7 @@ class Cluster {
     return answer;
   }
 
-  // By a backup.
+  // Contribution of a backup for `data_shard`.
   AnswerPtr back_up(int32_t rank, const Call& call, Bytes input, int32_t data_shard) {
     return allreduce(rank, call, std::move(input), milliseconds(10'000), true, 0,
                      data_shard);
@@ -153,7 +155,7 @@ class Cluster {
     return allreduce(rank, call, {}, timeout);
   }
 
-  // The root's input goes to everybody's output.
+  // The root's input goes to the output of all members.
   AnswerPtr broadcast(int32_t rank, const Call& call, Bytes data,
                       Duration timeout = milliseconds(10'000), int64_t step = -1) {
     auto answer = std::make_shared<Answer>();
@@ -192,8 +194,8 @@ class Cluster {
     return answer;
   }
 
-  // Any pattern of blocks: out[r] goes to rank r, in[r] bytes of the output come from
-  // it, one behind another; nullopt where there is none.
+  // Any pattern of blocks: out[r] goes to rank r, and in[r] bytes of the output come
+  // from rank r. The blocks lie one behind another. nullopt: no block.
   AnswerPtr exchange(int32_t rank, const Call& call,
                      const std::vector<std::optional<Bytes>>& out,
                      const std::vector<std::optional<size_t>>& in,
@@ -225,7 +227,7 @@ class Cluster {
     return answer;
   }
 
-  // blocks[r] is this member's contribution to what rank r gets.
+  // blocks[r] is this member's contribution to the result of rank r.
   AnswerPtr reduce_scatter(int32_t rank, const Call& call,
                            const std::vector<Bytes>& blocks,
                            Duration timeout = milliseconds(10'000),
@@ -282,7 +284,7 @@ class Cluster {
 
   // ---- time
 
-  // All that happens without time passing.
+  // Runs all work that needs no time.
   void turn() {
     for (bool did = true; std::exchange(did, false);) {
       network.pump();
@@ -295,7 +297,7 @@ class Cluster {
       AIKIDO_CHECK(++num_turns_ < 10'000'000, "the cluster turns for ever");
     }
   }
-  // Runs everything due until `until`; time ends there.
+  // Runs all events up to `until`, and sets the clock to that time.
   void run_until(TimePoint until) {
     for (turn(); const auto next = next_event(); turn()) {
       if (*next > until) break;
@@ -305,11 +307,11 @@ class Cluster {
     turn();
   }
   void run_for(Duration d) { run_until(clock.now() + d); }
-  // Runs until nothing is on its way any more.
+  // Runs until the network carries nothing any more.
   void run_idle() {
     for (turn(); network.next_event(); turn()) move_to(*next_event());
   }
-  // Runs until all have an answer; false when that takes longer than `limit`.
+  // Runs until all calls have an answer. Returns false after `limit`.
   bool run_until_done(const std::vector<AnswerPtr>& answers, Duration limit) {
     const TimePoint until = clock.now() + limit;
     const auto is_done = [&] {
@@ -332,7 +334,8 @@ class Cluster {
   void set_all_rates(uint64_t bytes_per_second) {
     each_pair([&](Rank a, Rank b) { network.set_rate(a, b, bytes_per_second); });
   }
-  // A member stands still: it neither looks at the time nor sends or takes anything.
+  // Stops a member: it sends and receives nothing, and does not notice that time
+  // passes.
   void stop(int32_t rank, Duration d) {
     const TimePoint until = clock.now() + d;
     stopped_until_[static_cast<size_t>(rank)] = until;
@@ -345,7 +348,7 @@ class Cluster {
     for (int32_t r = 0; r < size_; ++r) network.cut(Rank(rank), Rank(r));
   }
 
-  // Of a cluster that was given recorders.
+  // Requires: the cluster was given recorders.
   trace::Recorder& recorder(int32_t rank) {
     return *recorders_[static_cast<size_t>(rank)];
   }
@@ -362,7 +365,7 @@ class Cluster {
       answer->outcome = outcome;
       done(*answer, status, kNoRank);
     };
-    // The real owner of the memory: it goes when the operation lets go.
+    // Owner of the memory, which ends when the operation releases it.
     local.keep_alive = std::shared_ptr<void>(
         nullptr, [weak = std::weak_ptr(answer), apart, memory = answer->memory](void*) {
           if (const auto a = weak.lock()) a->memory_is_free = true;
@@ -448,7 +451,7 @@ inline Call skip_sum_call(size_t count) {
   return call;
 }
 
-// Each of `ranks` adds the same.
+// Each of `ranks` contributes the same input.
 inline std::vector<AnswerPtr> call_all(Cluster& cluster, const Call& call,
                                        std::initializer_list<int32_t> ranks) {
   std::vector<AnswerPtr> answers;

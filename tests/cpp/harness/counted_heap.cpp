@@ -32,7 +32,7 @@ NotCounted::~NotCounted() {
 
 }  // namespace aikido::testing
 
-// The others of the language call these.
+// The other operators of the language call these.
 void* operator new(size_t bytes) {
   return aikido::testing::counted(std::malloc(bytes));
 }

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Counts what a program asks of the heap by new: counted_heap.cpp, which it has to be
-// linked with, replaces the operators. Any thread.
+// Counter of the program's heap allocations by operator new. Tests must link
+// counted_heap.cpp, which replaces the operators. Any thread.
 
 #include <atomic>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace aikido::testing {
 
 extern std::atomic<uint64_t> num_allocations;
 
-// What this thread asks for meanwhile does not count. Not within another one.
+// Scope in which allocations of this thread do not count. Must not be nested.
 class NotCounted {
  public:
   NotCounted();

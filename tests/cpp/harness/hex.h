@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Bytes as text for golden comparisons. Any thread.
+// Bytes as text, for comparison with expected bytes. Any thread.
 
 #include <cctype>
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace aikido::testing {
 
-// "41 4b 01", sixteen to a line.
+// "41 4b 01", sixteen bytes per line.
 inline std::string to_hex(std::span<const std::byte> bytes) {
   constexpr const char* kDigits = "0123456789abcdef";
   std::string text;
@@ -25,7 +25,7 @@ inline std::string to_hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-// Reads pairs of digits; everything else is skipped.
+// Reads pairs of hex digits and skips all other characters.
 inline std::vector<std::byte> from_hex(const std::string& text) {
   std::string digits;
   for (const char c : text)

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What an operation may use of a group, where there is no group: nobody is there, and
-// what is sent is only remembered. One thread.
+// Host of an operation without a group: no other member exists, and sent messages are
+// only stored. One thread.
 
 #include <cstdlib>
 #include <utility>
@@ -16,7 +16,7 @@ namespace aikido::testing {
 
 class IdleHost final : public collectives::OperationHost {
  public:
-  // This is rank 0 of so many.
+  // This is rank 0 of `size` ranks.
   explicit IdleHost(int32_t size, const collectives::OperationSettings& settings = {})
       : size_(size), view_(membership::View::first_of(size)), settings_(settings) {}
 
@@ -27,7 +27,7 @@ class IdleHost final : public collectives::OperationHost {
   const collectives::OperationSettings& settings() const override { return settings_; }
   BufferPool& pool() override { return pool_; }
   const Recycler& recycler() const override { return recycler_; }
-  // Operations that may skip can be made here, and not called.
+  // Operations that may skip can be made here, but not called.
   straggler::GroupPolicy& policy(const straggler::PolicyOptions&) override {
     std::abort();
   }
@@ -65,7 +65,7 @@ class IdleHost final : public collectives::OperationHost {
 
   ManualClock manual_clock;
   bool takes_at_once = false;
-  std::vector<transport::OutMessage> queued, gone;  // gone: at once
+  std::vector<transport::OutMessage> queued, gone;  // messages that were sent at once
 
  private:
   int32_t size_;

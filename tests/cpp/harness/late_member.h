@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A cluster of which one member, kLate, calls later than the others.
+// A cluster in which one member, kLate, calls later than the others.
 
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace aikido::testing {
 inline constexpr int32_t kLate = 3;
 inline constexpr size_t kLarge = 100'000;  // floats: a third has 130 kB
 
-// Whether it does in the view of all.
+// True if `rank` owns a shard. Checks that the views of all members agree.
 inline bool owns(Cluster& cluster, int32_t rank) {
   const bool is_owner = cluster.group(0).view().is_owner(Rank(rank));
   for (int32_t r = 1; r < cluster.size(); ++r)
@@ -22,7 +22,7 @@ inline bool owns(Cluster& cluster, int32_t rank) {
   return is_owner;
 }
 
-// All have ended when it returns, well and with the same result.
+// Runs until all calls have ended. Checks that they succeeded with the same result.
 inline void end_operation(Cluster& cluster, const std::vector<AnswerPtr>& answers) {
   REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
   cluster.run_for(milliseconds(5));
@@ -32,7 +32,7 @@ inline void end_operation(Cluster& cluster, const std::vector<AnswerPtr>& answer
   }
 }
 
-// All call but kLate, which does so `lag` later; all have ended when it returns.
+// All members call, kLate `lag` later than the others. All calls have ended on return.
 inline void run_operation(Cluster& cluster, const Call& call, Duration lag) {
   const Bytes input = random_elements(call.dtype, call.count, 7);
   std::vector<AnswerPtr> answers;

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A clock that stands still until the test moves it. Any thread may read it.
+// Clock that stands still until the test moves it. Any thread may read it.
 
 #include <atomic>
 
@@ -18,9 +18,9 @@ class ManualClock final : public Clock {
     return now() - unread_.load();
   }
   void advance(Duration d) { now_ = now_.load() + d; }
-  // The turn that is under way has lasted for so long.
+  // Sets the time for which the current turn has lasted.
   void set_turn(Duration d) { turn_ = d; }
-  // Data that have arrived for so long may be unread.
+  // Sets the time for which arrived data may have been unread.
   void set_unread(Duration d) { unread_ = d; }
 
  private:

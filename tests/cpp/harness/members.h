@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Members with an engine each, connected over loopback addresses. Any thread.
+// Members with one engine each, connected over loopback addresses. Any thread.
 
 #include <future>
 #include <memory>
@@ -19,8 +19,8 @@ using engine::Communicator;
 using engine::Engine;
 using std::chrono::seconds;
 
-// A limit on calls that must succeed: only a call that hangs reaches it, even if other
-// processes leave this one a hundredth of a processor.
+// Time limit of calls that must succeed. Only a call that hangs reaches it, even if
+// other processes leave this process only a hundredth of a processor.
 constexpr Duration kHangs = seconds(60);
 
 using Made = Result<std::shared_ptr<Communicator>>;

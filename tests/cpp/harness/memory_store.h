@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The store of a test: a map that all members of the process share. Any thread.
+// Rendezvous store of a test: a map that all members of the process share. Any thread.
 
 #include <condition_variable>
 #include <map>

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A LinkHandler that stores what comes and remembers in which order; an owner that
-// counts. One thread.
+// LinkHandler that stores received frames and their order, and an owner that counts its
+// completions. One thread.
 
 #include <functional>
 #include <map>

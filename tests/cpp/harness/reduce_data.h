@@ -3,7 +3,7 @@
 #pragma once
 //
 // Buffers for tests of reductions on host and device: random elements of any dtype by
-// seed, the table of pairs that must exist, and comparison that lets any NaN equal any
+// seed, the table of supported pairs, and a comparison in which any NaN equals any
 // other. One thread.
 
 #include <algorithm>
@@ -32,7 +32,7 @@ inline std::vector<ReduceOp> all_ops() {
   return all;
 }
 
-// The table of kernels/reduce.h, written a second time.
+// Copy of the table of kernels/reduce.h.
 inline bool is_pair_defined(ReduceOp op, DType dtype) {
   switch (op) {
     case ReduceOp::kSum:
@@ -62,16 +62,17 @@ void set_element(unsigned char* data, size_t i, T value) {
   std::memcpy(data + i * sizeof(T), &value, sizeof(T));
 }
 
-// `count` elements. Integers and bool: any pattern. Floating: signed, of sizes so
-// different that the order of a sum shows, some zeros of both signs; a product of ten
-// neither overflows nor ends as NaN.
+// `count` elements. Integers and bool: any pattern. Floating dtypes: signed values
+// whose sizes differ so much that a sum shows its order, with some zeros of both signs.
+// A product of ten neither overflows nor becomes NaN.
 inline Bytes random_elements(DType dtype, size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   Bytes data(count * size_of(dtype));
   if (!is_floating(dtype)) {
     for (size_t i = 0; i < data.size(); i += 8) {
       uint64_t word = random();
-      if (dtype == DType::kBool) word &= 0x00ff00ff00ff00ffu;  // half of them false
+      if (dtype == DType::kBool)
+        word &= 0x00ff00ff00ff00ffu;  // half of the elements are false
       std::memcpy(&data[i], &word, std::min<size_t>(8, data.size() - i));
     }
     return data;
@@ -96,7 +97,7 @@ inline Bytes random_elements(DType dtype, size_t count, uint64_t seed) {
   return data;
 }
 
-// Lane `i` (a real number; a complex element has two lanes) of floating data.
+// Lane `i` of floating data. A real element has one lane, a complex element two.
 inline double lane(DType dtype, const unsigned char* data, size_t i) {
   if (dtype == DType::kFloat16)
     return static_cast<double>(kernels::fp16_to_float(element<uint16_t>(data, i)));
@@ -107,8 +108,8 @@ inline double lane(DType dtype, const unsigned char* data, size_t i) {
   return element<double>(data, i);
 }
 
-// Index of the first lane (byte for integers) that differs, -1 when all bits are equal
-// but for NaNs, which need only be NaN on both sides.
+// Index of the first lane (integers: byte) that differs; -1 if all bits are equal.
+// The bits of two NaN do not matter.
 inline ptrdiff_t first_difference(DType dtype, const unsigned char* a,
                                   const unsigned char* b, size_t count) {
   const size_t bytes = count * size_of(dtype);

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// AIKIDO_IS_SANITIZED: the address or thread sanitizer is in. It needs descriptors of
-// its own, and ends the process where memory cannot be had.
+// AIKIDO_IS_SANITIZED: the program has the address or thread sanitizer. A sanitizer
+// needs some descriptors, and ends the process if it gets no memory.
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define AIKIDO_IS_SANITIZED 1

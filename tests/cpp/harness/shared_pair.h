@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What processes of one host share, for tests in which one process is both of them.
+// Shared memory of two processes of one host, for tests in which one process is both.
 
 #include <unistd.h>
 
@@ -15,7 +15,7 @@
 
 namespace aikido::testing {
 
-// The memory as its maker has it, and as the other process has it.
+// The same memory, as its maker and as the other process have mapped it.
 inline std::pair<transport::SharedMemory, transport::SharedMemory> make_shared_pair(
     size_t ring_bytes) {
   auto made = transport::SharedMemory::make(ring_bytes);
@@ -31,7 +31,7 @@ inline std::unique_ptr<transport::Outbox> make_outbox() {
   return std::move(*made);
 }
 
-// Another process that an outbox lends to.
+// Another process, which borrows blocks from the buffer pool of this one.
 struct Reader {
   explicit Reader(transport::Outbox* outbox, int pid = 0) {
     auto [near, far] = make_shared_pair(4096);

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A Link that takes everything, remembers it, and sends nothing. One thread.
+// Link that accepts and stores all messages, and sends nothing. One thread.
 
 #include <utility>
 #include <vector>
@@ -37,8 +37,9 @@ class SpyLink final : public transport::Link {
   int num_hurried = 0;
   bool is_reader = false, takes_at_once = false;
   std::vector<transport::OutMessage> sent;
-  std::vector<uint64_t> gone;                    // at once
-  std::vector<const SpyLink*>* order = nullptr;  // who has sent, of several
+  std::vector<uint64_t> gone;  // seq of messages that were sent at once
+  std::vector<const SpyLink*>* order =
+      nullptr;  // if given, each send appends this link to it
 };
 
 }  // namespace aikido::testing

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Short names for what view changes are made of. Any thread.
+// Short names for the parts of view changes. Any thread.
 
 #include <initializer_list>
 #include <vector>
@@ -23,7 +23,8 @@ inline std::vector<Rank> ranks_of(std::initializer_list<int32_t> ranks) {
   return all;
 }
 
-// Knows of operations up to `known`, has all results up to `settled`, and these.
+// A report: the member knows operations up to `known`, needs no result up to the second
+// number, and has received these results beyond it.
 inline membership::Report report_of(int32_t size, uint64_t known, uint64_t settled,
                                     std::vector<membership::HadShard> had = {}) {
   membership::Report report;
