@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What is decoded is encoded again: the bytes must be the same, and nothing may be read
-// beyond the end.
+// Targets for the decoders. Decoded values are encoded again and must give the same
+// bytes. No decoder may read beyond the end of its input.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -37,9 +37,9 @@ template <class Greeting>
 void check_prefixes(const std::vector<std::byte>& bytes, Greeting decode) {
   const auto whole = decode(bytes);
   if (!whole.is_ok()) return;
-  // A greeting that is right so far is right in each of its beginnings.
+  // Each prefix of a correct greeting decodes without an error.
   for (size_t n = 0; n < bytes.size(); n += 1 + bytes.size() / 16) {
-    // Apart, so that reading on is found.
+    // A separate copy, so that the sanitizer detects a read beyond the end.
     const std::vector<std::byte> part(bytes.begin(),
                                       bytes.begin() + static_cast<ptrdiff_t>(n));
     require(decode(part).is_ok(), "a beginning of a greeting is no error");
@@ -116,8 +116,8 @@ void run_frame(std::span<const uint8_t> input) {
   std::array<std::byte, kHeaderBytes> raw{};
   std::copy_n(bytes.begin(), std::min(bytes.size(), raw.size()), raw.begin());
   run_header(raw);
-  // The same with a right magic, version and checksum: those of the encoder, which
-  // takes every other field as it is.
+  // Decodes the same bytes with a correct magic, version and checksum. The encoder
+  // writes these, and takes all other fields as they are.
   FrameHeader header;
   std::memcpy(&header.shard, raw.data() + 6, 2);
   std::memcpy(&header.payload_bytes, raw.data() + 8, 4);

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Reads choices from the bytes of a fuzzer, front to back. When they are used up every
-// choice is 0, so a shorter input is a simpler run. Any thread.
+// Reads choices from the bytes of a fuzzer, front to back. When the bytes are used up,
+// every choice is 0, so a shorter input is a simpler run. Any thread.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,13 +24,13 @@ class Input {
     bytes_ = bytes_.subspan(1);
     return value;
   }
-  // 0 .. n-1, for n of at most 65536.
+  // A number in 0 .. n-1, for n of at most 65536.
   size_t below(size_t n) {
     if (n <= 1) return 0;
     return (n <= 256 ? byte() : byte() + size_t{256} * byte()) % n;
   }
   bool flip() { return (byte() & 1) != 0; }
-  // Any value: small ones, and those near a power of two, are as likely as the rest.
+  // Any value: half of them are small, and a quarter is near a power of two.
   uint64_t number() {
     const uint8_t how = byte();
     if (how < 128) return how;

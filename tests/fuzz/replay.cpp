@@ -22,10 +22,11 @@ namespace {
 constexpr const Target* kTargets[] = {&kGreeting, &kFrame, &kHandle, &kStream, &kView};
 constexpr int kNumRandom = 2000, kNumMutants = 60;
 constexpr size_t kMaxBytes = 600;
-// Far above what any target may need, far below what a peer may claim.
+// Limit for the growth of memory: far more than any target needs, far less than a peer
+// can announce.
 constexpr long kMaxGrowthKib = 200 << 10;
 
-// Sanitizers keep what was given back.
+// Sanitizers keep freed memory.
 #if defined(__has_feature)
 constexpr bool kIsSanitized =
     __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
@@ -41,7 +42,7 @@ long peak_kib() {
   return usage.ru_maxrss;
 }
 
-// Says which input it was before the failure goes on.
+// Reports the failing input, and rethrows the failure.
 void run(const Target& target, const Bytes& input) {
   try {
     target.run(input);

@@ -44,7 +44,7 @@ Call call_number(size_t index) {
     uint64_t count;
     int32_t root = -1;
     bool is_partial = false;
-    int mode = -1;  // of a backup
+    int mode = -1;  // data shard of a backup
   };
   static constexpr std::array<Row, kNumCalls> kRows = {{
       {CallKind::kAllreduce, 10},
@@ -117,7 +117,8 @@ Scene::Scene(int32_t self, int32_t size) {
   options_.operation.window_bytes = 16 << 10;
   options_.log_bytes = 64 << 10;
   options_.largest_call_bytes = 64 << 10;
-  options_.pool_bytes = 0;  // so that the address sanitizer sees what is given back
+  options_.pool_bytes =
+      0;  // so that the address sanitizer detects the use of returned memory
   options_.heartbeat = {milliseconds(100), milliseconds(500)};
   group_ = std::make_unique<engine::Group>(&clock_, options_);
   for (int32_t r = 0; r < size; ++r) {
@@ -154,7 +155,7 @@ std::shared_ptr<Scene::Record> Scene::record(const std::shared_ptr<Memory>& memo
 void Scene::end(Record& record) {
   ++record.times_done;
   const auto memory = record.memory.lock();
-  if (memory == nullptr) return;  // let go of before
+  if (memory == nullptr) return;  // released before the callback
   std::fill(memory->input.begin(), memory->input.end(), kDone);
   std::fill(memory->output.begin(), memory->output.end(), kDone);
   for (auto& [rank, block] : memory->allocated)
@@ -253,7 +254,7 @@ void Scene::leave() {
 void Scene::write(int32_t peer, Lane lane, std::span<const std::byte> bytes,
                   size_t piece) {
   const Fd& fd = far_[static_cast<size_t>(peer)][static_cast<size_t>(lane)];
-  // A member that has cut the link takes nothing any more.
+  // A member that has cut the link receives nothing any more.
   for (int failures = 0; !bytes.empty() && fd.is_open() && failures < 3;) {
     const size_t n = piece == 0 ? bytes.size() : std::min(piece, bytes.size());
     const auto sent = ::send(fd.get(), bytes.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);

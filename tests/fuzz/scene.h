@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A member with a real group and real links over socket pairs, whose far ends are in
-// the hands of the fuzzer. Its own time, its own calls, and a record of how they ended.
-// One thread.
+// One member with a real group and real links over socket pairs. The fuzzer controls
+// the far ends. The scene has its own clock and its own calls, and records how the
+// calls ended. One thread.
 
 #include <array>
 #include <map>
@@ -19,11 +19,11 @@
 
 namespace aikido::fuzz {
 
-// Calls that members may make, so that what a peer sends often fits.
+// Calls that members may make. There are few, so that frames of a peer often fit one.
 inline constexpr size_t kNumCalls = 19;
 inline constexpr size_t kLargestSparse = 4096;
 collectives::Call call_number(size_t index);
-// What member `from` gives to member `to` in it, where blocks are exchanged.
+// Bytes that member `from` gives to member `to`, in calls that exchange blocks.
 std::optional<size_t> block_bytes(const collectives::Call& call, int32_t from,
                                   int32_t to);
 
@@ -50,7 +50,7 @@ class Scene {
   // Writes to the link of `peer`, in pieces of `piece` bytes (0: at once).
   void write(int32_t peer, transport::Lane lane, std::span<const std::byte> bytes,
              size_t piece);
-  // Takes what our member has sent. Without it, its sends wait.
+  // Reads the bytes that our member has sent. Otherwise its sends wait.
   void drain(int32_t peer);
   void hang_up(int32_t peer, transport::Lane lane);
 
@@ -58,7 +58,7 @@ class Scene {
   void turn();
   void pass(Duration time);
 
-  // Ends the group and looks at what was promised to the callers.
+  // Ends the group and checks that each call has an answer and its memory back.
   void finish();
 
  private:

@@ -27,7 +27,7 @@ using transport::Lane;
 enum Command : uint8_t {
   kCall,
   kFrame,
-  kHonest,  // all that a good member sends for a call
+  kHonest,  // all frames that a correct member sends for a call
   kMessage,
   kSend,
   kReceive,
@@ -40,7 +40,8 @@ enum Command : uint8_t {
 };
 constexpr int kMaxCommands = 100;
 constexpr size_t kMaxPayload = 5000;
-// Of 32, how often these come: the rest is in the order above.
+// Table of equally likely draws. Each command has one entry, in the order above;
+// further entries raise its weight.
 constexpr std::array<Command, 32> kMix = {
     kCall,   kFrame,  kHonest,  kMessage, kSend,    kReceive, kRaw,    kDrain,
     kPass,   kHangUp, kEnd,     kCall,    kCall,    kCall,    kFrame,  kFrame,
@@ -161,7 +162,7 @@ class Play {
             call.kind == CallKind::kReduce ? call.root : Rank(0)};
   }
 
-  // Any frame, with fields that fit one of the calls more often than not.
+  // Any frame. Its fields fit one of the calls more often than not.
   void frame() {
     const Call call = call_number(in_.below(kNumCalls));
     FrameHeader h;
@@ -187,7 +188,7 @@ class Play {
     size_t payload = in_.flip() ? most : in_.below(most + 1);
     h.payload_bytes = static_cast<uint32_t>(payload);
     next = h.offset + payload;
-    // Bytes that are promised and do not come, or not yet.
+    // Announced bytes that do not come, or come later.
     if (in_.below(8) == 7)
       h.payload_bytes =
           static_cast<uint32_t>(std::min<uint64_t>({left, in_.number(), UINT32_MAX}));
@@ -208,7 +209,7 @@ class Play {
     return h.shard < shards.num_shards() ? shards.num_bytes(h.shard) : 0;
   }
 
-  // Sends a whole message in chunks, or the beginning of it.
+  // Sends a complete message in chunks, or only its beginning.
   void send_whole(FrameKind kind, uint64_t number, int32_t shard, size_t total,
                   const Call& call, size_t& frames_left) {
     const size_t chunk = scene_.options().operation.chunk_bytes;
@@ -261,7 +262,7 @@ class Play {
     }
   }
 
-  // The next tagged message of the peer, or something about an earlier one.
+  // The next tagged message of the peer, or a frame about an earlier message.
   void message() {
     static constexpr std::array<FrameKind, 5> kKinds = {
         FrameKind::kP2pData, FrameKind::kP2pAnnounce, FrameKind::kP2pReady,
@@ -290,8 +291,8 @@ class Play {
   Input in_;
   Scene scene_;
   int32_t peer_;
-  std::array<uint64_t, Scene::kMaxSize> messages_{};  // of each peer
-  // Where a message goes on: by peer, kind, number and shard.
+  std::array<uint64_t, Scene::kMaxSize> messages_{};  // by peer
+  // Offset at which a message continues, by peer, kind, number and shard.
   std::map<std::tuple<int32_t, FrameKind, uint64_t, uint16_t>, uint64_t> next_;
 };
 
@@ -299,7 +300,7 @@ void run_stream(std::span<const uint8_t> input) {
   Play(Input(input)).run();
 }
 
-// Each call with both other members behind or before it.
+// Each call, with frames of both other members before or after it.
 std::vector<Bytes> stream_seeds() {
   std::vector<Bytes> seeds;
   for (uint8_t self = 0; self < 3; ++self) {

@@ -2,9 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What is fuzzed. A target eats any bytes; it throws when the code under test breaks
-// one of its promises, and the sanitizers find the rest. The same functions are run by
-// libFuzzer (fuzzer.cpp) and, on seeds and on random bytes, by the tests (replay.cpp).
+// Functions that are fuzzed. A target accepts any bytes. It throws if the code under
+// test breaks a guarantee; the sanitizers find other errors. The same functions are run
+// by libFuzzer (fuzzer.cpp) and, on seeds and on random bytes, by the tests
+// (replay.cpp).
 
 #include <cstdint>
 #include <span>
@@ -19,15 +20,15 @@ using Bytes = std::vector<uint8_t>;
 struct Target {
   const char* name;
   void (*run)(std::span<const uint8_t> input);
-  // Inputs that reach deep: what a fuzzer starts from.
+  // Seed inputs that reach deep code; a fuzzer starts from them.
   std::vector<Bytes> (*seeds)();
 };
 
 extern const Target kGreeting;  // HELLO and WELCOME
 extern const Target kFrame;     // frame header, call and policy
-extern const Target kHandle;    // text that stands for a member
-extern const Target kView;      // what a member makes of messages about the view
-extern const Target kStream;    // a group with calls under way, and hostile members
+extern const Target kHandle;    // text of a member's handle
+extern const Target kView;      // view messages, as a member handles them
+extern const Target kStream;    // a group with active calls, and hostile members
 
 inline void require(bool condition, const std::string& promise) {
   if (!condition) throw std::logic_error("broken promise: " + promise);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What an honest member makes of messages about the view, whatever the others say.
+// Target for view changes: the reaction of a correct member to any view messages of the
+// other members.
 #include <cstring>
 
 #include "base/wire.h"
@@ -15,10 +16,10 @@ using namespace membership;
 using std::chrono::milliseconds;
 
 constexpr int kMaxEvents = 64;
-// Far above what honest members send.
+// Far more than correct members send.
 constexpr size_t kMaxSent = size_t{8} << 20;
 
-// What it sends must be understood, and have a bound.
+// Its messages must decode, and their size must have a limit.
 class Host final : public ViewChangeHost {
  public:
   Host(Input* choices, int32_t size) : choices_(choices), size_(size) {}
@@ -27,7 +28,7 @@ class Host final : public ViewChangeHost {
     require(to != Rank(0) && to.value > 0 && to.value < size_, "it writes to others");
     const auto bytes = encode(message);
     require(bytes.size() <= kMaxSent, "what a member says has a bound");
-    // The same to all: once is enough.
+    // All members get the same message, so one check is enough.
     if (bytes.size() > 4096 && bytes.size() == last_) return;
     last_ = bytes.size();
     require(decode_view_message(bytes, size_).is_ok(), "what it says is understood");
@@ -47,7 +48,7 @@ class Host final : public ViewChangeHost {
     append(bytes, view);
     std::span<const std::byte> rest(bytes);
     require(read_view(rest, size_).is_ok(), "a view that is taken makes sense");
-    // As operations look at it.
+    // Reads the view as operations do.
     for (const uint64_t seq : {uint64_t{1}, uint64_t{995}, uint64_t{1001}, kMaxSeq}) {
       const Cut& cut = view.cut_of(Seq(seq));
       require(!cut.owners.empty(), "a shard has an owner");
@@ -79,7 +80,7 @@ RankSet take_members(Input& input, int32_t size) {
   return set;
 }
 
-// Near what the host knows, or anything.
+// A number near the numbers of the host, or any number.
 Seq take_seq(Input& input) {
   return Seq(input.flip() ? 980 + input.byte() : input.number());
 }
@@ -183,8 +184,9 @@ void run_view(std::span<const uint8_t> bytes) {
 }
 
 std::vector<Bytes> view_seeds() {
-  // A suspicion; then answers of the first attempt from all, with reports near the
-  // host's; time; and a few views. What follows the choices is made by the fuzzer.
+  // A seed: one suspicion, then answers of all members to the first attempt, with
+  // reports near the host's report. Then time passes, and a few views follow. The
+  // fuzzer adds the rest.
   std::vector<Bytes> seeds;
   for (uint8_t members = 0; members < 4; ++members) {
     Bytes seed = {members, 0, 0};  // suspect rank 1
