@@ -16,7 +16,7 @@ TEST_CASE("an address comes back from its text") {
   }
 }
 
-TEST_CASE("what is no address is refused") {
+TEST_CASE("text that is no address is refused") {
   for (const char* text : {"", " ", "host", "1.2.3.4 ", "1.2.3.4 0", "1.2.3.4 65536",
                            "1.2.3.4 12x", "1.2.3.4:80", "1.2.3.4 -1"}) {
     INFO(text);
@@ -43,7 +43,7 @@ TEST_CASE("of several interfaces the first that is there counts") {
   CHECK_FALSE(interface_address("").is_ok());
 }
 
-TEST_CASE("an interface that is not there is answered with those that are") {
+TEST_CASE("the error of an unknown interface lists the known interfaces") {
   const auto status = interface_address("nosuch7").status();
   CHECK(status.code() == Code::kInvalidArgument);
   CHECK(status.message().find("socket.ifname is \"nosuch7\", but this host has no such "

@@ -60,13 +60,13 @@ struct Keeper final : Doorkeeper {
   std::string turned_away, no_room;
 };
 
-// A listener on a thread of its own.
+// A listener whose loop runs on a thread of its own.
 struct House {
   EventLoop loop;
   std::unique_ptr<Listener> listener;
   Keeper keeper;
   SystemClock clock;
-  Sharing sharing;  // of who dials
+  Sharing sharing;  // of the dialling member
   std::thread thread;
 
   explicit House(Duration handshake_timeout = seconds(20),
@@ -129,7 +129,7 @@ void write(const Fd& socket, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-TEST_CASE("a member is welcomed, and what it says next stays for its link", "[tcp]") {
+TEST_CASE("a member is accepted, and its next bytes stay for its link", "[tcp]") {
   House house;
   auto sockets = house.dial_in(hello_of(7));
   REQUIRE(sockets.is_ok());
@@ -255,7 +255,8 @@ TEST_CASE("all that are expected may wait unannounced", "[tcp]") {
   char byte = 0;
   CHECK(::recv(first.get(), &byte, 1, 0) == 1);
   CHECK(house.strangers() == 0);
-  // The first has announced itself: two more than there is room for.
+  // The first connection has sent its HELLO. So two of these three are more than the
+  // limit.
   for (int i = 0; i < 3; ++i) others.push_back(house.connect_raw());
   house.wait_for_strangers(2);
 }
@@ -282,11 +283,11 @@ TEST_CASE("another version is told both numbers, as are the doorkeepers", "[tcp]
     REQUIRE((refusal && refusal->has_value()));
     CHECK(**refusal == text);
     CHECK(house.ask<std::string>([&] { return house.keeper.turned_away; }) == text);
-    // As the other version reads it.
+    // The prefix of the answer that a member of another version reads.
     answer[6] = std::byte{200};
     CHECK(decode_welcome(answer).status().message() == text);
   }
-  house.wait_for_strangers(2);  // they have hung up
+  house.wait_for_strangers(2);  // the listener has closed the connection
 }
 
 TEST_CASE("a member may wait for months for an answer", "[tcp]") {
@@ -305,7 +306,7 @@ TEST_CASE("a member may wait for months for an answer", "[tcp]") {
     }
     mutable std::atomic<int> num_reads{0};
   } clock;
-  // Rounded up, and cut to an int, these are none: it would ask again and again.
+  // Rounded up and cut to an int, these times would be 0, and the wait would spin.
   const TimePoint deadline = TimePoint{} + milliseconds((int64_t{1} << 32) - 1);
   auto dialled = std::async(
       std::launch::async, [&] { return dial_tcp(address, clock, deadline).status(); });
@@ -366,7 +367,7 @@ TEST_CASE("members of one host exchange their blocks", "[tcp]") {
   if (got.is_open()) CHECK(is_of(got, **mine));
 }
 
-TEST_CASE("whoever does not want to share memory is met over TCP", "[tcp]") {
+TEST_CASE("a member that shares no memory is connected over TCP", "[tcp]") {
   const bool listens = GENERATE(false, true);
   House house(seconds(20), "127.0.0.1", listens);
   if (!listens) house.sharing.ring_bytes = 8 << 10;
@@ -378,7 +379,7 @@ TEST_CASE("whoever does not want to share memory is met over TCP", "[tcp]") {
   }
 }
 
-TEST_CASE("memory that cannot be mapped is done without, and the reason kept",
+TEST_CASE("members go on without memory that cannot be mapped, and keep the reason",
           "[tcp]") {
   House house(seconds(20), "127.0.0.1", true);
   house.sharing.ring_bytes = 8 << 10;
@@ -397,7 +398,7 @@ TEST_CASE("memory that cannot be mapped is done without, and the reason kept",
   CHECK(house.sharing.failure.find("the kernel gives no shared memory: ") == 0);
 }
 
-TEST_CASE("what is no memory to share is not mapped", "[tcp]") {
+TEST_CASE("a descriptor that is no shared memory is not mapped", "[tcp]") {
   House house(seconds(20), "127.0.0.1", true);
   const Fd plain(::memfd_create("test", MFD_CLOEXEC));
   REQUIRE(::ftruncate(plain.get(), 4096 + 2 * 8192) == 0);
@@ -425,7 +426,7 @@ TEST_CASE("members meet over IPv6 as over IPv4", "[tcp]") {
   CHECK(house.members() == 1);
 }
 
-TEST_CASE("a member of a group that was given up hears why", "[tcp]") {
+TEST_CASE("a member of a group that was given up gets the reason", "[tcp]") {
   House house;
   house.ask<int>([&] {
     for (int token = 8; token < 28; ++token)
@@ -442,12 +443,12 @@ TEST_CASE("a member of a group that was given up hears why", "[tcp]") {
 #ifndef AIKIDO_IS_SANITIZED
 namespace {
 
-// The process has none that is free.
+// The process has no free descriptor.
 class NoDescriptors {
  public:
   NoDescriptors() {
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    taken_.emplace_back(::dup(0));  // the lowest that is free
+    taken_.emplace_back(::dup(0));  // the lowest free descriptor
     rlimit none = before_;
     none.rlim_cur = static_cast<rlim_t>(taken_.front().get()) + 1;
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
@@ -510,7 +511,7 @@ TEST_CASE("without a free descriptor the listener waits, and does not spin", "[t
       "open files (ulimit -n)");
   CHECK(house.ask<std::string>([&] { return house.keeper.no_room; }).empty());
   shortage.reset();
-  // It is let in when there is room again.
+  // The member is accepted when there is room again.
   write(member, encode(hello_of(7)));
   char byte = 0;
   CHECK(::recv(member.get(), &byte, 1, 0) == 1);
@@ -522,7 +523,8 @@ TEST_CASE("without a free descriptor the listener waits, and does not spin", "[t
 
 #endif
 
-TEST_CASE("nobody there, silence and nonsense are told apart by the dialler", "[tcp]") {
+TEST_CASE("the dialling member tells absence, silence and invalid bytes apart",
+          "[tcp]") {
   SystemClock clock;
   Address address;
   {

@@ -14,7 +14,7 @@ namespace {
 constexpr TimePoint kBegin{std::chrono::hours(1)};
 constexpr Duration kTick = CrowdedWait::kBetween;
 
-// A thread that waits, and of each time between two looks has no core for a share.
+// A waiting thread that lacks a core for a share of the time between two looks.
 struct Waiter {
   explicit Waiter(uint32_t seed = 1) : wait(seed) { begin(); }
 
@@ -29,7 +29,8 @@ struct Waiter {
     waited += without_core;
     return wait.looked(now, waited);
   }
-  // How many crowded looks it takes beside an idle core; 0: more than it ever takes.
+  // Number of crowded looks after which the thread leaves its core, if another core is
+  // idle. 0: it does not leave.
   int looks_before_leaving() {
     for (int i = 1; i <= 2 * CrowdedWait::kMostCrowded; ++i)
       if (is_crowded_after(kTick / 2) && wait.counts(true)) return i;
@@ -38,7 +39,7 @@ struct Waiter {
 
   CrowdedWait wait;
   TimePoint now = kBegin;
-  Duration waited = std::chrono::seconds(7);  // before it began
+  Duration waited = std::chrono::seconds(7);  // waited before this wait began
 };
 
 }  // namespace
@@ -65,7 +66,7 @@ TEST_CASE(
   CHECK(waiter.is_crowded_after(kTick));
 }
 
-TEST_CASE("what was before a wait is no part of it") {
+TEST_CASE("time before a wait does not count") {
   Waiter waiter;
   waiter.now += std::chrono::seconds(1);
   waiter.waited += std::chrono::seconds(1);
@@ -73,7 +74,7 @@ TEST_CASE("what was before a wait is no part of it") {
   CHECK_FALSE(waiter.is_crowded_after({}));
 }
 
-TEST_CASE("who finds its core crowded again and again beside an idle one leaves") {
+TEST_CASE("a thread leaves a core that stays crowded beside an idle core") {
   std::set<int> looks;
   for (uint32_t seed = 1; seed <= 100; ++seed)
     looks.insert(Waiter(seed).looks_before_leaving());
@@ -112,7 +113,7 @@ TEST_CASE("the lot is drawn anew for each wait, and behind each time one leaves"
   CHECK(anew.size() == all);
 }
 
-TEST_CASE("where nobody counts no look is due any more") {
+TEST_CASE("a system that does not count waiting time needs no more looks") {
   CrowdedWait wait(1);
   wait.begin(kBegin);
   wait.give_up();

@@ -21,8 +21,8 @@ using namespace aikido::transport;
 
 namespace {
 
-// Runs turns of a loop until something has woken it up from its rest. The first turn is
-// of what woke it up before.
+// Runs turns of a loop until the loop is woken from its rest. The first turn belongs to
+// an earlier wake-up.
 class Awaited final : public Polled {
  public:
   explicit Awaited(EventLoop* loop) : loop_(loop) {
@@ -79,7 +79,7 @@ TEST_CASE("a loop goes on whatever others do with its doorbell") {
   const uint64_t most = UINT64_MAX - 1;
   REQUIRE(::write(loop.doorbell(), &most, sizeof most) == sizeof most);
   Doorbell bell(Fd(::dup(loop.doorbell())));
-  CHECK_FALSE(bell.ring());  // so that it is tried in another way
+  CHECK_FALSE(bell.ring());  // so that the next attempt uses another way
   bool did = false;
   std::thread own([&] { loop.run(); });
   loop.post([&] { did = true; });
@@ -88,7 +88,7 @@ TEST_CASE("a loop goes on whatever others do with its doorbell") {
   CHECK(did);
 }
 
-TEST_CASE("what could make its ringer wait is no doorbell") {
+TEST_CASE("a descriptor that could block its writer is no wake-up flag") {
   std::array<int, 2> pipe{};
   REQUIRE(::pipe2(pipe.data(), O_NONBLOCK) == 0);
   const Fd from(pipe[0]);
@@ -99,7 +99,7 @@ TEST_CASE("what could make its ringer wait is no doorbell") {
   CHECK(Doorbell(Fd(::eventfd(0, EFD_NONBLOCK))).is_there());
 }
 
-TEST_CASE("where descriptors are few none is spent on a doorbell") {
+TEST_CASE("no descriptor is spent on a wake-up flag if few are left") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   Fd fd(::eventfd(0, EFD_NONBLOCK));

@@ -42,7 +42,7 @@ struct Flush final : Flushable {
 
 }  // namespace
 
-TEST_CASE("posted work runs in order, also what work posts") {
+TEST_CASE("posted work runs in order, also work that other work posts") {
   EventLoop loop;
   std::vector<int> seen;
   loop.post([&] {
@@ -141,7 +141,7 @@ TEST_CASE("time stands still during a turn, and goes on in the next") {
   CHECK(later > first);
 }
 
-TEST_CASE("what came before an event is read once all descriptors have been asked") {
+TEST_CASE("data older than an event is read once all descriptors have been checked") {
   EventLoop loop;
   const Fd fd(::eventfd(0, EFD_NONBLOCK));
   struct Reader final : FdHandler, Timed {
@@ -168,7 +168,7 @@ TEST_CASE("what came before an event is read once all descriptors have been aske
   const TimePoint sent_at = SystemClock().now();
   REQUIRE(::eventfd_write(fd.get(), 1) == 0);
   loop.run();
-  // Another descriptor might have had older data.
+  // Another descriptor might have older data.
   CHECK(reader.while_reading <= sent_at);
   CHECK(reader.behind_reading > sent_at);
   loop.remove_timed(&reader);
@@ -249,7 +249,8 @@ constexpr TimePoint kNever = TimePoint::max();
 
 }  // namespace
 
-TEST_CASE("who waits runs the turns, and the loop's own thread sleeps on", "[tcp]") {
+TEST_CASE("a waiting thread runs the turns, and the loop's own thread sleeps on",
+          "[tcp]") {
   for (const int spin_us : {0, 1000}) {
     Running running;
     EventLoop& loop = running.loop;
@@ -259,7 +260,7 @@ TEST_CASE("who waits runs the turns, and the loop's own thread sleeps on", "[tcp
       loop.post([&] { ran_on.push_back(std::this_thread::get_id()); });
     };
     const auto is_over = [&] {
-      // The second is posted while this thread is on its way to sleep.
+      // The second task is posted while this thread goes to sleep.
       if (!other.joinable()) other = std::thread(post_one);
       if (ran_on.size() == 1) post_one();
       return ran_on.size() >= 2;
@@ -276,7 +277,7 @@ TEST_CASE("who waits runs the turns, and the loop's own thread sleeps on", "[tcp
 
 namespace {
 
-// How often a thread of this process has gone to sleep so far.
+// Number of times that a thread of this process has gone to sleep.
 long num_sleeps(pid_t thread) {
   std::ifstream status(concat("/proc/self/task/", thread, "/status"));
   const std::string wanted = "voluntary_ctxt_switches:";
@@ -291,7 +292,7 @@ long num_sleeps(pid_t thread) {
 
 }  // namespace
 
-TEST_CASE("events for who waits do not wake the loop's own thread", "[tcp]") {
+TEST_CASE("events for a waiting thread do not wake the loop's own thread", "[tcp]") {
   for (const int spin_us : {0, 1000}) {
     Running running;
     EventLoop& loop = running.loop;
@@ -320,7 +321,7 @@ TEST_CASE("events for who waits do not wake the loop's own thread", "[tcp]") {
     };
     CHECK(loop.help(is_over, kNever, std::chrono::microseconds(spin_us)));
     other.join();
-    // One of them shuts the gate.
+    // One of the tasks shuts the gate.
     CHECK(before >= 0);
     CHECK(num_sleeps(own) - before < kNumEvents / 10);
   }
@@ -328,7 +329,7 @@ TEST_CASE("events for who waits do not wake the loop's own thread", "[tcp]") {
 
 namespace {
 
-// Says who has sent it to rest.
+// Records which thread has put it to rest.
 struct Rester final : Polled {
   bool poll() override { return false; }
   bool rest() override {
@@ -341,7 +342,7 @@ struct Rester final : Polled {
 
 }  // namespace
 
-TEST_CASE("a loop stays awake behind who comes back, and rests when nobody does",
+TEST_CASE("a loop stays awake for callers that come back, and rests if none does",
           "[tcp]") {
   Running running;
   EventLoop& loop = running.loop;
@@ -357,11 +358,12 @@ TEST_CASE("a loop stays awake behind who comes back, and rests when nobody does"
   };
   bool came_back = false;
   for (int i = 0; i < 100 && !came_back; ++i) {
-    pause();  // until the own thread sleeps
+    pause();  // until the loop's own thread sleeps
     const int before = rester.by_callers;
     const TimePoint begin = clock.now();
     help(std::chrono::milliseconds(1));
-    if (rester.by_callers == before) continue;  // the own thread did not sleep yet
+    if (rester.by_callers == before)
+      continue;  // the loop's own thread did not sleep yet
     const int between = rester.by_callers, own = rester.by_own;
     help(std::chrono::milliseconds(1));
     if (clock.now() - begin >= std::chrono::milliseconds(1)) continue;
@@ -375,20 +377,20 @@ TEST_CASE("a loop stays awake behind who comes back, and rests when nobody does"
   loop.between_turns([&] { loop.remove_polled(&rester); });
 }
 
-TEST_CASE("who waits looks and yields before it sleeps") {
+TEST_CASE("a waiting thread looks and yields before it sleeps") {
   EventLoop loop;
   int num_asked = 0;
   const auto is_over = [&] { return ++num_asked > 2; };
-  // A yield may be slow, so that behind it the wait sleeps.
+  // A yield may be slow, so the wait behind it sleeps.
   CHECK(loop.help(is_over, loop.now() + std::chrono::seconds(10), {}));
   CHECK(num_asked == 3);
 }
 
-// The kernel does not move it there: on the other core more threads run.
-TEST_CASE("who spins and shares its core goes to another") {
+// The kernel does not move the thread there, because the other core has more threads.
+TEST_CASE("a spinning thread that shares its core moves to another core") {
   cpu_set_t all;
   REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
-  if (CPU_COUNT(&all) == 1) return;  // there is no other
+  if (CPU_COUNT(&all) == 1) return;  // there is no other core
   const auto run_on = [](const std::vector<int>& cores) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -426,10 +428,11 @@ TEST_CASE("who spins and shares its core goes to another") {
   CHECK(has_moved);
 }
 
-// Beside one that runs there, rings and gives the core away, while another is idle.
-TEST_CASE("who waits long on a crowded core keeps away from it until that is over") {
+// A busy thread shares the core: it rings the wake-up flag and yields, while another
+// core is idle.
+TEST_CASE("a long wait on a crowded core avoids that core until it ends") {
   struct Busy final : Polled {
-    // Often enough for a wait that does not sleep.
+    // Often enough that the wait does not sleep.
     bool poll() override { return ++num_looks % 50 == 0; }
     bool rest() override { return true; }
     int num_looks = 0;
@@ -441,7 +444,7 @@ TEST_CASE("who waits long on a crowded core keeps away from it until that is ove
     return set;
   };
   const cpu_set_t all = cores_of_this();
-  if (CPU_COUNT(&all) == 1) return;  // there is no other
+  if (CPU_COUNT(&all) == 1) return;  // there is no other core
   const auto run_on = [](const cpu_set_t& cores) {
     return ::sched_setaffinity(0, sizeof cores, &cores) == 0;
   };
@@ -463,8 +466,9 @@ TEST_CASE("who waits long on a crowded core keeps away from it until that is ove
   });
   bool is_away = false, can_return = true;
   cpu_set_t after = all;
-  // For so long in all there was a core for each, and it did not leave. If there never
-  // is, or nobody counts, nothing is shown.
+  // Total time in which each thread could have had a core, and the waiting thread did
+  // not leave. If there is no such time, or the system does not count it, the test
+  // shows nothing.
   constexpr Duration kEnough = std::chrono::seconds(1);
   Duration could_leave{};
   std::thread waits([&] {
@@ -478,7 +482,7 @@ TEST_CASE("who waits long on a crowded core keeps away from it until that is ove
       const cpu_set_t now = cores_of_this();
       is_away = CPU_COUNT(&now) == CPU_COUNT(&all) - 1;
       const TimePoint here_at = SystemClock().now();
-      // The kernel may have moved it to the idle one.
+      // The kernel may have moved the thread to the idle core.
       const bool has_moved = !is_away && !CPU_ISSET(::sched_getcpu(), &shared);
       if (has_moved) can_return = run_on(shared) && run_on(all);
       if (!has_moved && does_count && ready.fit_cores())
@@ -498,7 +502,7 @@ TEST_CASE("who waits long on a crowded core keeps away from it until that is ove
   CHECK((is_away || could_leave <= kEnough));
 }
 
-TEST_CASE("who waits in vain sleeps until its deadline") {
+TEST_CASE("a wait without an event sleeps until its deadline") {
   EventLoop loop;
   int num_asked = 0;
   const auto is_over = [&] {
@@ -511,7 +515,7 @@ TEST_CASE("who waits in vain sleeps until its deadline") {
   CHECK(num_asked <= TwoPhaseWait::kMostLooks + 4);
 }
 
-TEST_CASE("a call is taken up before what has come for it is read") {
+TEST_CASE("a call is accepted before its received data is read") {
   struct Reader final : Polled {
     bool poll() override {
       if (is_called) has_read_for_call = true;
@@ -535,7 +539,7 @@ TEST_CASE("a call is taken up before what has come for it is read") {
   loop.remove_polled(&reader);
 }
 
-TEST_CASE("one helps at a time, and no longer than it wants", "[tcp]") {
+TEST_CASE("one thread helps at a time, and no longer than it wants", "[tcp]") {
   Running running;
   EventLoop& loop = running.loop;
   bool is_over = false, second = true;
@@ -556,12 +560,12 @@ TEST_CASE("one helps at a time, and no longer than it wants", "[tcp]") {
   CHECK(SystemClock().now() >= deadline);
 }
 
-TEST_CASE("what a caller does itself the loop's own thread goes on with", "[tcp]") {
+TEST_CASE("the loop's own thread continues the work that a caller began", "[tcp]") {
   EventLoop loop;
   Alarm alarm(&loop);
   loop.add_timed(&alarm);
   std::thread own([&] { loop.run(); });
-  // It sleeps by then, for ever as far as it knows.
+  // By now the loop sleeps without a time limit.
   std::promise<void> runs;
   loop.post([&] { runs.set_value(); });
   runs.get_future().wait();
@@ -580,7 +584,7 @@ TEST_CASE("what a caller does itself the loop's own thread goes on with", "[tcp]
   loop.remove_timed(&alarm);
 }
 
-TEST_CASE("turns that follow each other do what is due, and seldom ask for it") {
+TEST_CASE("consecutive turns do the due work, and seldom ask for it") {
   struct Due final : Timed {
     explicit Due(EventLoop* l) : loop(l) {}
     void on_time(TimePoint now) override {
@@ -612,14 +616,14 @@ TEST_CASE("turns that follow each other do what is due, and seldom ask for it") 
       turn();
     }
     CHECK(timed.rang_at >= due);
-    // However late this one was, the one before it was too early.
+    // This alarm may be late for any reason, but the alarm before it was too early.
     CHECK(before < due + EventLoop::kMostLate);
   }
   CHECK_FALSE(timed.is_often);
   loop.remove_timed(&timed);
 }
 
-TEST_CASE("who leaves a loop at rest has done what was due", "[tcp]") {
+TEST_CASE("a caller that leaves a loop at rest has done the due work", "[tcp]") {
   struct Due final : Timed {
     void on_time(TimePoint) override {
       due.reset();
@@ -637,7 +641,7 @@ TEST_CASE("who leaves a loop at rest has done what was due", "[tcp]") {
   loop.between_turns([&] { loop.add_timed(&timed); });
   for (int i = 0; i < 40; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it sleeps again
-    // The turn of the second one asks nothing by itself.
+    // The turn of the second task requests nothing by itself.
     for (int turn = 0; turn < 2; ++turn)
       loop.drive_with([&] { timed.due = loop.now(); });
   }
@@ -689,7 +693,8 @@ TEST_CASE("a caller does no work at once that must wait") {
   }
 }
 
-TEST_CASE("who leaves sets an alarm and does not wake the loop's own thread", "[tcp]") {
+TEST_CASE("a leaving caller sets an alarm and does not wake the loop's own thread",
+          "[tcp]") {
   EventLoop loop;
   Alarm alarm(&loop);
   loop.add_timed(&alarm);
@@ -705,7 +710,7 @@ TEST_CASE("who leaves sets an alarm and does not wake the loop's own thread", "[
   };
   leave(clock.now() + std::chrono::seconds(100));
   const long before = num_sleeps(tid);
-  // Each time earlier than what it knows.
+  // Each time is earlier than the time that the loop's thread sleeps for.
   for (int i = 0; i < 20; ++i) leave(clock.now() + std::chrono::seconds(90 - i));
   CHECK(before >= 0);
   CHECK(num_sleeps(tid) - before < 10);

@@ -45,7 +45,7 @@ constexpr const char* kExample =
 
 }  // namespace
 
-TEST_CASE("the example of PROTOCOL.md is what is on the wire") {
+TEST_CASE("the example of PROTOCOL.md equals the encoded bytes") {
   CHECK(to_hex(encoded(example())) == to_hex(from_hex(kExample)));
   auto decoded = decode(encoded(example()));
   REQUIRE(decoded.is_ok());

@@ -23,7 +23,7 @@ Hello sample() {
 
 }  // namespace
 
-TEST_CASE("the greeting of PROTOCOL.md is what is on the wire") {
+TEST_CASE("the greeting of PROTOCOL.md equals the encoded bytes") {
   CHECK(to_hex(encode(sample())) ==
         "41 49 4b 49 44 4f 15 00 3f 00 00 00 00 01 02 03\n"
         "04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 10 11 12 13\n"
@@ -74,7 +74,7 @@ TEST_CASE("texts of a greeting are cut at a kilobyte") {
   CHECK((*decoded)->agreed == std::string(1024, 'x'));
 }
 
-TEST_CASE("what is no greeting is known at the first byte") {
+TEST_CASE("bytes that are no greeting are refused at the first byte") {
   const auto code = [](auto change) {
     auto bytes = encode(sample());
     change(bytes);

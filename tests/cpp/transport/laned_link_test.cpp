@@ -31,7 +31,7 @@ OutMessage control(FrameKind kind, uint64_t seq,
   return m;
 }
 
-// A laned link of rank 0; the far ends are raw sockets, by lane.
+// A laned link of rank 0. The far ends are raw sockets, by lane.
 struct Near {
   EventLoop loop;
   Uplink uplink{&loop, 0};
@@ -57,7 +57,7 @@ struct Near {
   void cut(Lane lane) {
     if (far(lane) >= 0) ::close(std::exchange(far(lane), -1));
   }
-  // The far end says this.
+  // Writes a frame at the far end.
   void say(Lane lane, FrameKind kind, uint64_t seq, size_t payload = 0) {
     FrameHeader h;
     h.kind = kind;
@@ -69,7 +69,7 @@ struct Near {
     REQUIRE(::send(far(lane), bytes.data(), bytes.size(), 0) ==
             static_cast<ssize_t>(bytes.size()));
   }
-  // What has come at the far end, headers only.
+  // Headers of the frames that have arrived at the far end.
   std::vector<FrameKind> heard(Lane lane) {
     std::vector<std::byte> in(1 << 20);
     const ssize_t n = ::recv(far(lane), in.data(), in.size(), 0);
@@ -105,7 +105,7 @@ TEST_CASE("a control frame does not wait behind a peer that takes no data", "[tc
   Near near;
   const auto data = pattern(50'000'000);
   near.link->send(message(1, data));
-  near.run_turns(3);  // the kernel has taken what it holds
+  near.run_turns(3);  // the kernel buffers are full
   CHECK_FALSE(near.link->is_drained());
   for (const auto kind : {FrameKind::kAbort, FrameKind::kCalled, FrameKind::kReady,
                           FrameKind::kP2pReady, FrameKind::kP2pAnnounce}) {
@@ -143,7 +143,7 @@ TEST_CASE("data and the goodbye go over the bulk lane, in this order", "[tcp]") 
   CHECK(near.heard(Lane::kBulk).empty());
   char byte = 0;
   CHECK(::recv(near.far(Lane::kBulk), &byte, 1, 0) == 0);
-  // The control lane stays: its end must not come before that of the data.
+  // The control lane stays open: its end must not arrive before the end of the data.
   CHECK(::recv(near.far(Lane::kControl), &byte, 1, 0) < 0);
   CHECK(near.link->is_drained());
 }
@@ -170,9 +170,9 @@ TEST_CASE("a lane that breaks ends the link once, after all that had come", "[tc
     auto order = near.a.order;
     std::sort(order.begin(), order.end());
     CHECK(order == std::vector<uint64_t>{1, 2, 3, 4, 5, 6});
-    CHECK(owner->tokens.size() == 1);  // the memory is given back
+    CHECK(owner->tokens.size() == 1);  // the memory is returned
     CHECK(near.link->is_drained());
-    // The peer sees the end of both.
+    // The peer sees the end of both lanes.
     while (near.heard(other).size() > 0) {
     }
     char byte = 0;
@@ -180,7 +180,7 @@ TEST_CASE("a lane that breaks ends the link once, after all that had come", "[tc
   }
 }
 
-TEST_CASE("nonsense on a lane is the reason of the loss", "[tcp]") {
+TEST_CASE("invalid bytes on a lane are the reason of the loss", "[tcp]") {
   for (const Lane lane : kLanes) {
     Near near;
     const std::string garbage(200, 'x');

@@ -30,7 +30,7 @@ namespace {
 
 constexpr size_t kRing = 64 << 10;
 
-// A process with a thread of its own.
+// A process with a loop on a thread of its own.
 struct Process {
   EventLoop loop;
   Uplink uplink{&loop, 0};
@@ -44,7 +44,7 @@ struct Process {
   }
 };
 
-// Connections between two of them, as listener and dialler make them.
+// Streams between two processes, as the listener and the dialling member make them.
 std::pair<Connection, Connection> connect(const Process& a, const Process& b) {
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
@@ -53,7 +53,7 @@ std::pair<Connection, Connection> connect(const Process& a, const Process& b) {
           Connection{Fd(fds[1]), std::move(opened), Fd(::dup(a.outbox->fd()))}};
 }
 
-// Takes payloads where they lie while it has room for more, and folds nothing.
+// Reads payloads in their blocks while it may keep more of them, and folds nothing.
 struct Keeper final : LinkHandler {
   Result<std::byte*> on_frame_begin(Rank, const FrameHeader& header,
                                     std::span<const std::byte>) override {
@@ -79,8 +79,8 @@ struct Keeper final : LinkHandler {
   size_t num_kept = 0, num_received = 0;
 };
 
-// To a reader that takes blocks; notes what was written at a time, and when it was to
-// be woken up at once.
+// Stream to a reader that takes blocks. It records the number of parts of each write,
+// and each wake-up with its urgency.
 struct LendingStream final : ByteStream {
   explicit LendingStream(Lender* to) : peer(to) {}
   void start(StreamHandler*) override {}
@@ -218,9 +218,9 @@ TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
                   kBlockBytes, &handler);
   const auto [bytes, what] = GENERATE(table<size_t, std::string>(
       {{3 * kBlockBytes, "write1 wake1 write1 wake1 write1 wake1 write2 push2 "},
-       // A small one is copied before anybody is awake.
+       // A payload of the smallest size in a block is copied before any wake-up.
        {kLeastLent, "write1 write2 push2 "},
-       // Nobody copies what goes through the ring before it is written.
+       // A payload that goes through the ring is not copied before it is written.
        {kLeastLent - 1, "write4 push2 "}}));
   const auto data = pattern(bytes, 1), small = pattern(100);
   for (const auto* of : {&data, &small}) {
@@ -236,7 +236,7 @@ TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
 TEST_CASE("nothing is lent before the ring has room for its header", "[tcp]") {
   OneThread two;
   const auto large = pattern(kBlockBytes, 1);
-  // Four of them leave 136 bytes of the ring.
+  // Four of these messages leave 136 bytes of the ring.
   const auto small = pattern(16'286, 2);
   for (uint64_t seq = 1; seq <= 4; ++seq) two.to_b->send(message(seq, small));
   const MessageId id = two.to_b->send(message(5, large));
@@ -260,14 +260,14 @@ TEST_CASE("payloads are kept in their blocks", "[tcp]") {
     CHECK(std::equal(two.b.frames[i].data(), two.b.frames[i].data() + kBlockBytes,
                      data.begin() + static_cast<ptrdiff_t>(i * kBlockBytes)));
   }
-  // The sender may write to its memory: nobody looks there any more.
+  // The sender may write to its memory, because nothing reads there any more.
   two.b.frames.clear();
   two.to_b->send(message(2, data));
   two.run_until([&] { return two.b.num_received == 2 * data.size(); });
   CHECK(two.b.num_kept == 2 * 12);
 }
 
-TEST_CASE("what two members get is copied once for both", "[tcp]") {
+TEST_CASE("a payload for two members is copied once", "[tcp]") {
   OneThread two;
   Keeper other;
   auto [one, far] = connect(two.here, two.here);
@@ -353,7 +353,7 @@ TEST_CASE("a frame that names a block which was not lent ends the link", "[tcp]"
   CHECK(handler.order.empty());
 }
 
-TEST_CASE("who is told nothing more by its peer looks at no block any more", "[tcp]") {
+TEST_CASE("a reader whose peer has ended its stream reads no more blocks", "[tcp]") {
   Process here;
   RecordingHandler handler;
   auto [one, other] = connect(here, here);
@@ -372,7 +372,7 @@ TEST_CASE("who is told nothing more by its peer looks at no block any more", "[t
   CHECK(next() == 1);
 }
 
-TEST_CASE("what a killed member has comes back although its link is kept", "[tcp]") {
+TEST_CASE("blocks of a killed member come back although its link is kept", "[tcp]") {
   Process here;
   const Address address{"127.0.0.1",
                         static_cast<uint16_t>(::getpid() % 30'000 + 1'000)};
@@ -389,7 +389,8 @@ TEST_CASE("what a killed member has comes back although its link is kept", "[tcp
   Fd socket(::accept4(listens.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   REQUIRE(pid_of_peer(socket) == child);
   auto [made, opened] = make_shared_pair(kRing);
-  // In the place of the child's, which is killed before it can say that it is done.
+  // Stands for the borrower of the child, which is killed before it can report that it
+  // is done.
   auto borrower = Borrower::open(Fd(::dup(here.outbox->fd())),
                                  std::make_shared<SharedMemory>(std::move(opened)));
   RecordingHandler handler;

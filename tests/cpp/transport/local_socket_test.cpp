@@ -12,7 +12,7 @@ using namespace aikido::testing;
 using namespace aikido::transport;
 
 namespace {
-const Address kAddress{"127.0.0.1", 1};  // nobody listens there over TCP
+const Address kAddress{"127.0.0.1", 1};  // nothing listens there over TCP
 
 Fd accept_one(const Fd& listener) {
   return Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -31,7 +31,7 @@ TEST_CASE("bytes and a descriptor go beside an address", "[tcp]") {
   REQUIRE(send_with(near, data, -1));
   std::vector<std::byte> got(600);
   Fd taken;
-  // The descriptor comes with the first byte.
+  // The descriptor arrives with the first byte.
   REQUIRE(receive_with(far, std::span(got).first(1), taken) == 1);
   CHECK(taken.is_open());
   CHECK((::fcntl(taken.get(), F_GETFD) & FD_CLOEXEC) != 0);
@@ -55,7 +55,7 @@ TEST_CASE("beside an address is one listener at most, and nobody after it", "[tc
   CHECK_FALSE(connect_beside(kAddress).is_open());
 }
 
-TEST_CASE("nobody listens beside what is no address", "[tcp]") {
+TEST_CASE("an invalid address has no local socket", "[tcp]") {
   for (const std::string& host : {std::string(500, 'x'), std::string("localhost")}) {
     CHECK_FALSE(listen_beside({host, 1}).is_open());
     CHECK_FALSE(connect_beside({host, 1}).is_open());

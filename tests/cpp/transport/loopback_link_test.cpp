@@ -43,7 +43,7 @@ TEST_CASE("messages arrive whole, with extension and call number") {
   m.extension_bytes = 1;
   two.to_b->send(std::move(m));
   two.to_b->send(message(2, empty, owner));
-  CHECK(two.b.order.empty());  // nothing inside send()
+  CHECK(two.b.order.empty());  // send() calls nothing
   CHECK_FALSE(two.to_b->is_drained());
   two.network.pump();
   CHECK(two.b.messages[1] == data);
@@ -102,7 +102,7 @@ TEST_CASE("an urgent message overtakes between chunks, a cancelled one stops") {
   two.run_for(std::chrono::microseconds(1500));
   CHECK(two.b.order == std::vector<uint64_t>{1, 1, 2, 1});
   CHECK(two.to_b->cancel(first) == 7000);
-  CHECK(owner->tokens == std::vector<uint32_t>{2});  // its third chunk is under way
+  CHECK(owner->tokens == std::vector<uint32_t>{2});  // its third chunk is being sent
   CHECK(two.to_b->cancel(first) == 0);
   two.run_for(milliseconds(20));
   CHECK(owner->tokens == std::vector<uint32_t>{2, 1});
@@ -110,7 +110,8 @@ TEST_CASE("an urgent message overtakes between chunks, a cancelled one stops") {
   CHECK(two.to_b->is_drained());
 }
 
-TEST_CASE("in memory too, what was to leave last goes in its turn after a hurry") {
+TEST_CASE(
+    "in memory, too, a message that was to leave last goes in its turn after a hurry") {
   Two two;
   two.network.set_rate(Rank(0), Rank(1), 1'064'000);  // a chunk per millisecond
   const auto data = pattern(3'000);
@@ -126,7 +127,7 @@ TEST_CASE("in memory too, what was to leave last goes in its turn after a hurry"
   two.to_b->hurry();
   send(4, false);
   two.run_for(milliseconds(30));
-  // Behind the chunk that was under way.
+  // Behind the chunk that was being sent.
   CHECK(two.b.order == std::vector<uint64_t>{3, 3, 1, 1, 1, 2, 2, 2, 3, 4, 4, 4});
 }
 
@@ -141,7 +142,7 @@ TEST_CASE("a payload that is dropped on its way does not touch its place again")
   std::fill(two.b.messages[1].begin(), two.b.messages[1].end(), std::byte{0});
   two.run_for(milliseconds(20));
   CHECK(two.b.messages[1] == std::vector<std::byte>(1000));
-  CHECK(two.b.received[1] == 1000);  // on_frame follows all the same
+  CHECK(two.b.received[1] == 1000);  // on_frame is called all the same
 }
 
 TEST_CASE("finish says goodbye behind what is queued, and the peer sees the end") {
@@ -156,12 +157,12 @@ TEST_CASE("finish says goodbye behind what is queued, and the peer sees the end"
   CHECK(two.b.times_lost == 1);
   CHECK(two.b.lost.message() == "rank 0 closed the connection");
   CHECK(two.a.times_lost == 1);
-  two.to_b->send(message(2, data, owner));  // through at once
+  two.to_b->send(message(2, data, owner));  // delivered at once
   two.network.pump();
   CHECK(owner->tokens == std::vector<uint32_t>{1, 2});
 }
 
-TEST_CASE("a cut is a loss on both sides, and what was on its way is gone") {
+TEST_CASE("a cut is a loss on both sides, and frames in flight are lost") {
   Two two;
   two.network.set_delay(Rank(0), Rank(1), milliseconds(10));
   const auto data = pattern(100);
@@ -186,7 +187,7 @@ TEST_CASE("one end may hear of a cut later, and the two can connect again") {
   two.run_for(milliseconds(5));
   CHECK(two.a.times_lost == 1);
   CHECK(two.b.times_lost == 0);
-  two.to_a->send(message(1, data));  // into nothing
+  two.to_a->send(message(1, data));  // delivered nowhere
   two.run_for(milliseconds(14));
   CHECK(two.b.times_lost == 0);
   CHECK(two.a.order.empty());

@@ -26,7 +26,7 @@ std::vector<std::byte> look(const Reader& reader, uint8_t block) {
   return {at, at + kBytes};
 }
 
-// Blocks that it gets without giving one back.
+// Number of blocks that the reader gets without returning one.
 size_t num_lent_until_full(const Reader& reader) {
   const auto data = pattern(kBytes);
   size_t num = 0;
@@ -37,7 +37,7 @@ size_t num_lent_until_full(const Reader& reader) {
 
 }  // namespace
 
-TEST_CASE("a reader finds what it was lent, and the block is used again", "[unit]") {
+TEST_CASE("a reader finds a lent block, and the block is used again", "[unit]") {
   const auto outbox = make_outbox();
   Reader reader(outbox.get());
   for (size_t i = 0; i < 3 * kNumBlocks; ++i) {
@@ -51,7 +51,7 @@ TEST_CASE("a reader finds what it was lent, and the block is used again", "[unit
   }
 }
 
-TEST_CASE("what several get is in one block until the last of them has had it",
+TEST_CASE("a payload for several readers has one block until the last returns it",
           "[unit]") {
   const auto outbox = make_outbox();
   Reader a(outbox.get()), b(outbox.get()), c(outbox.get());
@@ -72,12 +72,13 @@ TEST_CASE("what several get is in one block until the last of them has had it",
   b.borrower->give_back(block);
   CHECK((look(c, block) == data));
   c.borrower->give_back(block);
-  // All three have had it: the same name again is new bytes for all one knows.
+  // All three readers have returned the block, so the same name may stand for new
+  // bytes.
   const uint8_t again = a.lender->lend(other.data(), content);
   CHECK((look(a, again) == other));
 }
 
-TEST_CASE("what belongs to somebody who is gone is not found", "[unit]") {
+TEST_CASE("a payload whose owner has ended is not found", "[unit]") {
   const auto outbox = make_outbox();
   Reader a(outbox.get()), b(outbox.get());
   auto owner = std::make_shared<int>();
@@ -146,7 +147,7 @@ TEST_CASE("readers may keep blocks while the others suffice for all", "[unit]") 
     }
   }
   CHECK(kept.size() == kNumBlocks - readers.size() * kMostLent);
-  // The rest circulates.
+  // The other blocks circulate.
   for (const Reader& reader : readers) CHECK(num_lent_until_full(reader) == kMostLent);
 }
 
@@ -166,7 +167,7 @@ TEST_CASE("without a free block there is none, and readers do not wait for each 
   CHECK(last.lender->lend(data.data(), kAlone) == kMostLent + 1);
 }
 
-TEST_CASE("what a reader has without a link stays as it is until it is given back",
+TEST_CASE("a block that a reader has without a link stays until it is returned",
           "[unit]") {
   const auto outbox = make_outbox();
   Reader gone(outbox.get());
@@ -203,8 +204,7 @@ TEST_CASE("a kept block outlives the link of its reader", "[unit]") {
   CHECK(third.lender->lend(pattern(kBytes, 2).data(), kAlone) == 1);
 }
 
-TEST_CASE("what a dead process has is taken back, once there is no link to it",
-          "[unit]") {
+TEST_CASE("blocks of a dead process are taken back once its link is gone", "[unit]") {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   const auto outbox = make_outbox();
@@ -218,7 +218,8 @@ TEST_CASE("what a dead process has is taken back, once there is no link to it",
   CHECK(other.lender->lend(data.data(), kAlone) == 1);
 }
 
-TEST_CASE("only what fits, and whom we share blocks with, takes them", "[unit]") {
+TEST_CASE("only payloads that fit, to readers that share blocks, take blocks",
+          "[unit]") {
   const auto outbox = make_outbox();
   Reader reader(outbox.get());
   CHECK_FALSE(reader.lender->takes(kLeastLent - 1));
@@ -242,7 +243,7 @@ TEST_CASE("a number of no block that was lent finds nothing", "[unit]") {
   CHECK_FALSE(reader.borrower->keep(block, 0));
 }
 
-TEST_CASE("what are no blocks is not mapped", "[unit]") {
+TEST_CASE("a descriptor that is no block memory is not mapped", "[unit]") {
   auto made = SharedMemory::make(4096);
   REQUIRE(made.is_ok());
   const Fd other(::dup(made->fd().get()));

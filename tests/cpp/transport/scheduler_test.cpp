@@ -23,7 +23,7 @@ namespace {
 
 constexpr Duration kMostPassed = transport::Scheduler::kMostPassed;
 
-// A scheduler and its clock, which stands still unless turned.
+// A scheduler and its clock, which stands still unless the test moves it.
 struct Scheduler {
   explicit Scheduler(size_t chunk_bytes) : s(chunk_bytes, &counters) {}
   void push(transport::MessageId id, Priority priority, size_t bytes, size_t most = 0,
@@ -104,7 +104,7 @@ TEST_CASE(
   s.push(3, 0, 100, 0, 6);
   CHECK(s.pop()->message == 1);
   CHECK(s.pop()->message == 2);
-  s.push(4, 0, 150, 0, 4);  // the result of the first
+  s.push(4, 0, 150, 0, 4);  // the result of the first message
   s.push(5, 0, 100, 0, 5);
   s.push(6, 1, 100, 0, 9);  // more urgent than all of them
   CHECK(s.pop()->message == 6);
@@ -118,7 +118,7 @@ TEST_CASE(
   CHECK(s.counters.preemptions == 1);
 }
 
-TEST_CASE("a message of no collective stays behind what came before it") {
+TEST_CASE("a message of no collective stays behind earlier messages") {
   Scheduler s(100);
   CHECK(s.s.turn_of(0) == 0);
   CHECK(s.s.turn_of(7) == 7);
@@ -168,7 +168,7 @@ TEST_CASE("a message cannot be queued twice") {
   CHECK_THROWS_AS(s.push(1, 0, 250), InternalError);
 }
 
-TEST_CASE("whatever is pushed and cancelled, each byte goes once and in order") {
+TEST_CASE("each byte is sent once and in order, for any pushes and cancels") {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
     Scheduler s(1 + random() % 50);
@@ -223,7 +223,7 @@ TEST_CASE("a chunk that is cut shorter ends between two elements of any size") {
   CHECK(s.is_empty());
 }
 
-TEST_CASE("what was put back is the next of its message, also if it was the last") {
+TEST_CASE("a returned chunk is the next of its message, even the last chunk") {
   Scheduler s(100);
   s.push(1, 0, 250);
   s.push(2, 0, 50);
@@ -249,7 +249,7 @@ TEST_CASE("what was put back is the next of its message, also if it was the last
   CHECK(s.counters.preemptions == 1);
 }
 
-TEST_CASE("a chunk can only be put back behind what its message has sent") {
+TEST_CASE("a chunk can only be returned behind the sent part of its message") {
   Scheduler s(100);
   s.push(1, 0, 250);
   const auto first = s.pop();
@@ -291,7 +291,7 @@ TEST_CASE("the class that was passed the longest is the first overdue one") {
   CHECK(order == std::vector<transport::MessageId>{1, 2, 3, 4, 4});
 }
 
-TEST_CASE("what ends the stream is never overdue") {
+TEST_CASE("the end of the stream is never overdue") {
   Scheduler s(100);
   s.push(1, 0, 1000);
   s.push(2, kLastPriority, 0);
@@ -338,7 +338,7 @@ TEST_CASE("however many classes there are, each has its chunk within the bound")
     }
     struct Waiting {
       TimePoint since{};
-      int chunks_after = 0;  // of others, that started once it was overdue
+      int chunks_after = 0;  // of other messages that started after it was overdue
     };
     std::vector<Waiting> waiting(static_cast<size_t>(num_classes));
     for (int step = 0; step < 2000; ++step) {

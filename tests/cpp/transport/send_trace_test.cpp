@@ -81,7 +81,7 @@ TEST_CASE("a chunk that waits again has one span, from when it was picked at las
   link.on_queued(1, message(300));
   link.on_picked(1, 0, 200);
   link.on_picked(1, 200, 100);
-  for (int i = 0; i < 3; ++i) link.on_put_back(1);  // once more than there are
+  for (int i = 0; i < 3; ++i) link.on_put_back(1);  // once more than there are slots
   link.on_put_back(2);
   clock.advance(milliseconds(1));
   link.on_picked(1, 0, 300);
@@ -108,7 +108,8 @@ TEST_CASE("a message that is cancelled says so, and its chunks are not told") {
   CHECK(spans[0].outcome == trace::SpanOutcome::kCancelled);
 }
 
-TEST_CASE("what is not through when the link is lost has failed, and nothing else") {
+TEST_CASE(
+    "messages that are not sent completely when the link is lost fail, others do not") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);
   recorder.arm();
@@ -133,7 +134,7 @@ TEST_CASE("what is not through when the link is lost has failed, and nothing els
   }
 }
 
-TEST_CASE("what is queued while nothing is traced leaves no span, nor does control") {
+TEST_CASE("messages queued without tracing leave no span, nor do control messages") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);
   SendTrace link(&recorder, Rank(3), 0), untraced;

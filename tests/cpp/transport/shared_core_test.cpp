@@ -16,8 +16,8 @@ constexpr TimePoint kBegin{std::chrono::hours(1)};
 constexpr Duration kShort = SharedCore::kHandedOver - nanoseconds(1);
 constexpr Duration kLong = SharedCore::kHandedOver;
 
-// How many yields in a row hand the core over at `now` before it is to move; 0: more
-// than it ever takes.
+// Number of yields in a row that hand the core over at `now`, before the thread moves.
+// 0: it does not move.
 int yields_before_move(SharedCore& core, TimePoint now) {
   for (int i = 1; i <= 2 * SharedCore::kMostHandedOver; ++i) {
     if (core.yielded(now, kLong)) return i;
@@ -27,14 +27,14 @@ int yields_before_move(SharedCore& core, TimePoint now) {
 
 }  // namespace
 
-TEST_CASE("who hands its core over again and again moves") {
+TEST_CASE("a thread that hands its core over again and again moves") {
   SharedCore core(1);
   const int yields = yields_before_move(core, kBegin);
   CHECK(yields >= SharedCore::kLeastHandedOver);
   CHECK(yields <= SharedCore::kMostHandedOver);
 }
 
-TEST_CASE("who has its core for itself in between stays") {
+TEST_CASE("a thread that has its core alone at times stays") {
   SharedCore core(1);
   for (int i = 0; i < 100; ++i) {
     for (int k = 1; k < SharedCore::kLeastHandedOver; ++k)
@@ -43,7 +43,7 @@ TEST_CASE("who has its core for itself in between stays") {
   }
 }
 
-TEST_CASE("who shares its core with somebody who computes stays") {
+TEST_CASE("a thread that shares its core with a computing thread stays") {
   SharedCore core(1);
   for (int i = 0; i < 100; ++i) {
     for (int k = 1; k < SharedCore::kLeastHandedOver; ++k)
@@ -94,7 +94,7 @@ TEST_CASE("moves that help may come sooner again") {
   const auto be_alone = [&](int yields) {
     for (int i = 0; i < yields; ++i) REQUIRE_FALSE(core.yielded(now, kShort));
   };
-  // Of two moves; each has doubled it.
+  // Pause after two moves, each of which has doubled it.
   const auto rest_between_next = [&] {
     now += SharedCore::kMostRest;
     REQUIRE(yields_before_move(core, now) > 0);

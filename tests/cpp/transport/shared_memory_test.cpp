@@ -27,7 +27,7 @@ Fd memory_of(off_t bytes, int seals) {
 
 }  // namespace
 
-TEST_CASE("what one writes the other reads, in both directions", "[unit]") {
+TEST_CASE("bytes of one side are read by the other, in both directions", "[unit]") {
   auto mine = SharedMemory::make(5000);
   REQUIRE(mine.is_ok());
   auto theirs = SharedMemory::open(copy(*mine));

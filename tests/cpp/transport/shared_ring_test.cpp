@@ -34,7 +34,7 @@ struct Ring {
 
 }  // namespace
 
-TEST_CASE("a ring gives back what it was given, wherever it turns", "[unit]") {
+TEST_CASE("a ring returns the written bytes, wherever it wraps", "[unit]") {
   Ring ring(64);
   const auto data = pattern(1000);
   std::vector<std::byte> got;
@@ -94,7 +94,8 @@ TEST_CASE("the end is seen behind the last byte", "[unit]") {
   CHECK(ring.reader.is_at_end());
 }
 
-TEST_CASE("only who sleeps is woken, and nobody goes to sleep over work", "[unit]") {
+TEST_CASE("only sleeping sides are woken, and no side sleeps while there is work",
+          "[unit]") {
   Ring ring(64);
   const Haste haste = GENERATE(Haste::kNone, Haste::kServed);
   CHECK(ring.reader.rest(Need::kNow));
@@ -113,7 +114,7 @@ TEST_CASE("only who sleeps is woken, and nobody goes to sleep over work", "[unit
   CHECK_FALSE(ring.reader.rest(Need::kNow));
 }
 
-TEST_CASE("who waits for another one first is woken to serve, or when half is full",
+TEST_CASE("a reader that needs other data first is woken to serve, or if half is full",
           "[unit]") {
   Ring ring(64);
   CHECK(ring.reader.rest(Need::kLater));
@@ -128,14 +129,16 @@ TEST_CASE("who waits for another one first is woken to serve, or when half is fu
   }
 }
 
-TEST_CASE("whoever sleeps is woken for the end", "[unit]") {
+TEST_CASE("a sleeping side is woken for the end", "[unit]") {
   Ring ring(64);
   CHECK(ring.reader.rest(GENERATE(Need::kNow, Need::kNews, Need::kLater)));
   ring.writer.end();
   CHECK(ring.writer.must_wake_reader(Haste::kNone));
 }
 
-TEST_CASE("who awaits nothing is woken for what is pressing, or fills half", "[unit]") {
+TEST_CASE(
+    "a reader that waits for nothing is woken for urgent data, or if half is full",
+    "[unit]") {
   Ring ring(64);
   CHECK(ring.reader.rest(Need::kNews));
   ring.write(pattern(32));
@@ -169,13 +172,13 @@ TEST_CASE("a writer is woken when half of the ring is free", "[unit]") {
   CHECK_FALSE(ring.reader.must_wake_writer());
 }
 
-TEST_CASE("nonsense in the other's numbers is seen", "[unit]") {
+TEST_CASE("invalid numbers of the other side are detected", "[unit]") {
   Ring ring(64);
   std::byte byte{};
   const iovec part{&byte, 1};
   ring.state.read.store(1);
   CHECK_FALSE(ring.writer.write({&part, 1}).has_value());
-  CHECK(ring.writer.has_room());  // so that somebody looks
+  CHECK(ring.writer.has_room());  // so that the reader checks the ring
   CHECK(ring.writer.room() == 64);
   ring.state.read.store(0);
   ring.state.written.store(65);

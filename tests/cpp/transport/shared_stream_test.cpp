@@ -24,7 +24,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// One end of a stream on a loop and a thread of its own: counts what comes.
+// One end of a stream, with a loop on a thread of its own. Counts received bytes.
 struct Side final : StreamHandler {
   void on_readable() override {
     while (true) {
@@ -33,7 +33,7 @@ struct Side final : StreamHandler {
       auto n = stream->read({&into, 1}, Caching::kKept);
       if (!n) {
         why = n.status();
-        if (put < data.size()) return;  // it is told again
+        if (put < data.size()) return;  // it is notified again
         stream->end();
         return loop.stop();
       }
@@ -81,7 +81,7 @@ struct Pair {
     a.stream = std::make_unique<SharedStream>(&a.loop, Fd(fds[0]), std::move(made));
     b.stream = std::make_unique<SharedStream>(&b.loop, Fd(fds[1]), std::move(opened));
   }
-  // Whether so many bytes come to b in that time.
+  // True if `b` receives that many bytes within the time.
   bool comes(size_t bytes, milliseconds within) const {
     const SystemClock clock;
     const TimePoint deadline = clock.now() + within;
@@ -89,11 +89,11 @@ struct Pair {
       std::this_thread::yield();
     return b.num_got.load() >= bytes;
   }
-  // Of two that run and have not ended.
+  // Ends both sides. Requires: both run and have not ended.
   void end() {
     a.loop.post([this] { a.stream->end_sending(); });
     b.thread.join();
-    b.stream.reset();  // which ends the other
+    b.stream.reset();  // ends the other side
     a.thread.join();
   }
   Side a, b;
@@ -121,13 +121,13 @@ TEST_CASE("an idle pair sleeps, and a byte wakes it up", "[tcp]") {
   two.b.run();
   const SystemClock clock;
   for (int i = 1; i <= 100; ++i) {
-    // By value: what tells that it was read goes through memory that is mapped twice,
-    // which the thread sanitizer does not see through.
+    // Passed by value: the sign that the bytes were read goes through memory that is
+    // mapped twice. The thread sanitizer cannot see that.
     two.a.loop.post([&two, size = static_cast<size_t>(i)] {
       two.a.data.resize(size);
       two.a.write_on();
     });
-    // Nothing but the bell wakes the other loop up.
+    // Only the wake-up flag wakes the other loop.
     const TimePoint deadline = clock.now() + seconds(10);
     while (two.b.num_got.load() < static_cast<size_t>(i) && clock.now() < deadline)
       std::this_thread::yield();
@@ -137,7 +137,7 @@ TEST_CASE("an idle pair sleeps, and a byte wakes it up", "[tcp]") {
   CHECK(two.b.got.size() == 100);
 }
 
-TEST_CASE("what can wait does until its reader looks, or something is pressing",
+TEST_CASE("data without urgency waits until the reader looks, or urgent data comes",
           "[tcp]") {
   Pair two;
   two.a.ends = two.b.ends = false;
@@ -152,7 +152,8 @@ TEST_CASE("what can wait does until its reader looks, or something is pressing",
       two.a.data.resize(bytes);
       two.a.write_on();
     });
-    two.a.loop.post([&] { given.set_value(); });  // behind the bell of the turn before
+    two.a.loop.post(
+        [&] { given.set_value(); });  // behind the wake-up of the turn before
     two.a.loop.post([] {});
     given.get_future().wait();
   };
@@ -186,14 +187,14 @@ TEST_CASE("a push at once wakes the peer while our turn goes on", "[tcp]") {
   two.end();
 }
 
-TEST_CASE("what was written is read after its writer is gone", "[tcp]") {
+TEST_CASE("written bytes are read after the writer has ended", "[tcp]") {
   Pair two;
   two.a.ends = two.b.ends = false;
   two.a.data = pattern(4000);
   two.a.stream->start(&two.a);
   two.a.write_on();
   CHECK(two.a.stream->is_drained());
-  two.a.stream.reset();  // the socket ends, as with the process
+  two.a.stream.reset();  // the socket ends, as if the process had ended
   two.b.run();
   two.b.thread.join();
   CHECK((two.b.got == two.a.data));
@@ -202,7 +203,7 @@ TEST_CASE("what was written is read after its writer is gone", "[tcp]") {
   CHECK_FALSE(two.b.stream->write({&from, 1}).is_ok());
 }
 
-TEST_CASE("a peer is rung for by its doorbell, or by bytes until it has given one") {
+TEST_CASE("a peer is woken by its wake-up flag, or by bytes until it has sent one") {
   const bool gives = GENERATE(true, false);
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
@@ -220,7 +221,7 @@ TEST_CASE("a peer is rung for by its doorbell, or by bytes until it has given on
     side.loop.post([&] { side.loop.stop(); });
     side.loop.run();
   };
-  turn();  // takes what the peer has given
+  turn();  // receives the wake-up flag of the peer
 
   std::array<std::byte, 8> bytes;
   Fd passed;

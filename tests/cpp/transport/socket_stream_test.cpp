@@ -32,7 +32,7 @@ struct Near {
     stream->start(&calls);
   }
   void run_a_turn() {
-    // Descriptors come before posted work, which ends the second turn.
+    // Descriptors are handled before posted work, which ends the second turn.
     loop.post([this] { loop.post([this] { loop.stop(); }); });
     loop.run();
   }
@@ -76,7 +76,7 @@ TEST_CASE("a socket says when it is full, and when there is room", "[tcp]") {
   CHECK(near.calls.num_writable == before);
 }
 
-TEST_CASE("what a socket has is read before its end", "[tcp]") {
+TEST_CASE("received bytes of a socket are read before its end", "[tcp]") {
   Near near;
   const auto data = pattern(10);
   REQUIRE(::send(near.far.get(), data.data(), data.size(), 0) == 10);

@@ -23,13 +23,13 @@ using namespace aikido::transport;
 
 namespace {
 
-// Two links on one loop, over a socket pair with small buffers, or over memory.
+// Two links on one loop, over a socket pair with small buffers or over shared memory.
 struct Two {
   EventLoop loop;
   Uplink uplink{&loop, 0};
   RecordingHandler a, b;
   std::unique_ptr<StreamLink> to_b, to_a;
-  int raw = -1;  // the far end when there is no second link
+  int raw = -1;  // the far end if there is no second link
 
   explicit Two(bool is_raw = false) {
     int fds[2];
@@ -69,7 +69,7 @@ struct Two {
   }
 };
 
-// To another host, and full: it takes nothing until it is told to.
+// A full stream to another host: it accepts nothing until the test allows it.
 struct FullStream final : ByteStream {
   void start(StreamHandler* h) override { handler = h; }
   Result<size_t> write(std::span<const iovec> parts) override {
@@ -114,7 +114,7 @@ struct FullStream final : ByteStream {
   size_t written = 0;
   std::vector<std::byte> taken;
   size_t room_for_sure = 0;
-  std::vector<Haste> pushes;  // of what was written
+  std::vector<Haste> pushes;  // urgency of each push of written bytes
   std::vector<std::byte> incoming;
   std::vector<Caching> readings;
 };
@@ -134,8 +134,7 @@ struct OverFullStream {
   }
 };
 
-// The numbers of the collectives of frames that lie one behind the other, each with so
-// many bytes of payload.
+// Numbers of the collectives of consecutive frames that all have the same payload size.
 std::vector<uint64_t> seqs_of(std::span<const std::byte> taken, size_t payload_bytes) {
   std::vector<uint64_t> seqs;
   for (size_t at = 0; at < taken.size(); at += kHeaderBytes + payload_bytes) {
@@ -149,13 +148,13 @@ std::vector<uint64_t> seqs_of(std::span<const std::byte> taken, size_t payload_b
 
 }  // namespace
 
-TEST_CASE("a push follows what was written, and says its haste") {
+TEST_CASE("a push follows the written bytes and has their urgency") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
   stream.is_full = false;
   const auto data = pattern(100);
   const auto owner = std::make_shared<CountingOwner>();
-  // The end of a message is told in another flush, which has nothing to write.
+  // The end of a message is reported in another flush, which has nothing to write.
   const auto send_in_a_turn = [&](std::vector<Haste> of_messages) {
     for (const Haste haste : of_messages) {
       OutMessage m = message(1, data, owner);
@@ -173,7 +172,7 @@ TEST_CASE("a push follows what was written, and says its haste") {
   CHECK(send_in_a_turn({}).empty());
 }
 
-TEST_CASE("what the stream takes for sure is written at once, if nothing is ahead") {
+TEST_CASE("a message that surely fits is written at once if nothing is ahead") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
   stream.is_full = false;
@@ -197,7 +196,7 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
     over.run_a_turn();
     CHECK(stream.written == frame);
     CHECK(owner->tokens.empty());
-    // What may still be taken back waits for the end of the turn.
+    // A message that may still be recalled waits for the end of the turn.
     const MessageId id = link.send(of(100));
     CHECK(stream.written == frame);
     CHECK(link.cancel(id) == 100);
@@ -224,7 +223,7 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
     stream.room_for_sure = 10'000;
     CHECK_FALSE(link.send_at_once(of(100)));
     stream.is_full = true;
-    over.run_a_turn();  // picked, and not taken
+    over.run_a_turn();  // picked, but not accepted
     CHECK_FALSE(link.send_at_once(of(100)));
     CHECK(stream.written == 0);
     stream.is_full = false;
@@ -246,7 +245,7 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
   }
 }
 
-TEST_CASE("what was to leave last goes in its turn after a hurry") {
+TEST_CASE("a message that was to leave last goes in its turn after a hurry") {
   const bool hurries = GENERATE(false, true);
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
@@ -277,7 +276,7 @@ TEST_CASE("what was to leave last goes in its turn after a hurry") {
   CHECK(seqs_of(stream.taken, data.size()) == order);
 }
 
-TEST_CASE("an earlier turn goes first, and what has none behind what came before") {
+TEST_CASE("an earlier turn goes first, and messages without a turn keep their order") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
   stream.is_full = false;
@@ -305,7 +304,7 @@ TEST_CASE("an earlier turn goes first, and what has none behind what came before
   CHECK(seqs_of(stream.taken, 100) == std::vector<uint64_t>{6, 1, 2, 5, 3});
 }
 
-TEST_CASE("what was picked for a full stream leaves when calls differ in priority") {
+TEST_CASE("chunks picked for a full stream leave when calls differ in priority") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
   const auto differ = [&] {
@@ -398,7 +397,7 @@ TEST_CASE("a cancelled message ends between chunks and gives its memory back",
   size_t dropped = 0;
   const MessageId id = two.to_b->send(message(1, *large, owner));
   owner->then = [&](uint32_t token) {
-    if (token == 1) large.reset();  // the sanitizer sees a later read
+    if (token == 1) large.reset();  // the sanitizer detects a later read
   };
   two.b.on_begin = [&](const FrameHeader&) {
     if (dropped != 0) return;
@@ -415,7 +414,7 @@ TEST_CASE("memory of a cancelled message is not read again, half a chunk or not"
           "[tcp]") {
   for (const size_t begun : {100u, 700u, 1500u}) {
     Two two(true);
-    const int small = 1;  // the kernel takes a few kilobytes
+    const int small = 1;  // the kernel accepts a few kilobytes
     REQUIRE(::setsockopt(two.raw, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
     auto data = pattern(5'000'000);
     const auto original = data;
@@ -440,7 +439,7 @@ TEST_CASE("memory of a cancelled message is not read again, half a chunk or not"
       return owner->tokens.size() == 2;
     });
     take(1 << 20);
-    // What came are whole frames of the original bytes, then the other message.
+    // The received bytes are whole frames of the original data, then the other message.
     size_t at = 0;
     bool is_other = false;
     while (at < num_got) {
@@ -499,7 +498,7 @@ TEST_CASE("a payload half way in is thrown away from drop_incoming on", "[tcp]")
   CHECK(two.to_b->num_received() == 0);
 }
 
-TEST_CASE("parts of a large result go past the caches, and what is folded does not") {
+TEST_CASE("parts of a large result bypass the caches, and folded data does not") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
   uint64_t seq = 0;
@@ -525,7 +524,7 @@ TEST_CASE("parts of a large result go past the caches, and what is folded does n
   CHECK(caching_of_payload(FrameKind::kContrib, kPassedBytes) == Caching::kKept);
 }
 
-TEST_CASE("chunks that were picked and have not begun let what is urgent past",
+TEST_CASE("urgent messages overtake chunks that were picked and have not begun",
           "[tcp]") {
   Two two(true);
   const auto bulk = pattern(500'000), urgent = pattern(10);
@@ -541,7 +540,8 @@ TEST_CASE("chunks that were picked and have not begun let what is urgent past",
   two.to_b->send(message(2, urgent, {}, 9));
   const size_t in_kernel = take();
   two.run_until([&] { return take() == 500 * 1064 + 74; });
-  // All frames of bulk are whole; behind the one that had begun is the urgent one.
+  // All bulk frames are whole. The urgent frame is behind the bulk frame that had
+  // begun.
   size_t at = 0;
   const auto header_at = [&](size_t place) {
     return *decode(std::span<const std::byte, kHeaderBytes>(&got[place], kHeaderBytes));
@@ -611,7 +611,7 @@ TEST_CASE("a peer that goes is a loss, and owners get their memory back", "[tcp]
   CHECK(two.b.times_lost == 0);
 }
 
-TEST_CASE("what a peer said before it went is read, though writing to it fails",
+TEST_CASE("data of a peer that has ended is read, though writing to it fails",
           "[tcp]") {
   Two two(true);
   FrameHeader h;
@@ -630,7 +630,7 @@ TEST_CASE("what a peer said before it went is read, though writing to it fails",
   two.run_until([&] { return owner->tokens.size() == 2; });
 }
 
-TEST_CASE("garbage loses the link with the reason, and the peer sees it", "[tcp]") {
+TEST_CASE("invalid bytes end the link with the reason, and the peer sees it", "[tcp]") {
   Two two(true);
   const std::string garbage(200, 'x');
   REQUIRE(::send(two.raw, garbage.data(), garbage.size(), 0) == 200);
@@ -661,7 +661,7 @@ TEST_CASE("closing frees everything and calls nobody, however often", "[tcp]") {
   CHECK(owner.use_count() == 1);
   two.to_b->close();
   two.to_b->send(message(2, data, owner));
-  two.to_b.reset();  // with a flush still wanted
+  two.to_b.reset();  // a flush is still requested
   two.run_until([&] { return two.b.times_lost == 1; });
   CHECK(two.a.times_lost == 0);
   CHECK(owner->tokens.empty());
@@ -700,7 +700,7 @@ std::array<Fd, 2> connect_hosts() {
 
 }  // namespace
 
-TEST_CASE("between hosts what is urgent goes first over all links", "[tcp]") {
+TEST_CASE("between hosts urgent messages go first over all links", "[tcp]") {
   EventLoop loop;
   const auto credit = GENERATE(size_t{0}, size_t{48 << 10});
   Uplink uplink(&loop, credit);
@@ -720,7 +720,7 @@ TEST_CASE("between hosts what is urgent goes first over all links", "[tcp]") {
     p.out = link(std::move(ends[0]), &p.here);
     p.in = link(std::move(ends[1]), &p.there);
   }
-  // More than sockets take before anything is urgent.
+  // More bytes than the sockets buffer, before any urgent message.
   const auto bulk = pattern(credit == 0 ? 12'000'000 : 6'000'000);
   const auto urgent = pattern(100'000, 5);
   auto owner = std::make_shared<CountingOwner>();

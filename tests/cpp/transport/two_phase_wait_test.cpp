@@ -14,7 +14,7 @@ namespace {
 
 constexpr TimePoint kBegin{std::chrono::hours(1)};
 
-// How many steps it takes at `now` before it sleeps.
+// Number of steps at `now` before the wait sleeps.
 int steps_before_sleep(TwoPhaseWait& wait, TimePoint now, bool did) {
   for (int i = 0; i < 1000; ++i) {
     if (wait.next(now, did && i == 0) == Step::kSleep) return i;
@@ -44,7 +44,7 @@ TEST_CASE("looks are counted again when something has happened, and in the next 
   CHECK(steps_before_sleep(wait, kBegin, true) == TwoPhaseWait::kMostLooks);
 }
 
-TEST_CASE("what others do with the core is not counted") {
+TEST_CASE("slow yields to other threads are not counted") {
   TwoPhaseWait wait;
   wait.begin({});
   TimePoint now = kBegin;
@@ -63,14 +63,14 @@ TEST_CASE("a wait that spins does not sleep while it does") {
   CHECK(wait.next(kBegin, true) == Step::kLook);
   const TimePoint last = kBegin + microseconds(499);
   CHECK(steps_before_sleep(wait, last, false) == 1000);
-  // The looks come behind.
+  // The looks follow the spinning.
   CHECK(steps_before_sleep(wait, kBegin + microseconds(500), false) ==
         TwoPhaseWait::kMostLooks);
   CHECK(wait.next(last + microseconds(1), true) == Step::kLook);
   CHECK(wait.next(last + microseconds(500), false) == Step::kYield);
 }
 
-TEST_CASE("behind a yield to somebody who computes waits sleep at once") {
+TEST_CASE("after a yield to a computing thread, waits sleep at once") {
   TwoPhaseWait wait;
   wait.begin({});
   CHECK(wait.next(kBegin, true) == Step::kLook);
@@ -89,7 +89,8 @@ TEST_CASE("the more yields are slow the longer waits sleep, until many are not")
   TwoPhaseWait wait;
   wait.begin({});
   TimePoint now = kBegin;
-  // Comes back from a slow yield; how long no wait yields then.
+  // Returns from a slow yield. The result is the time for which no wait yields
+  // afterwards.
   const auto sleeps_for = [&] {
     now += milliseconds(2);
     wait.yielded(now, milliseconds(2));
@@ -104,14 +105,14 @@ TEST_CASE("the more yields are slow the longer waits sleep, until many are not")
   };
   yield_well(TwoPhaseWait::kGoodYields - 1);
   CHECK(sleeps_for() == milliseconds(2 * 1600));
-  yield_well(TwoPhaseWait::kGoodYields - 1);  // not in a row with those
+  yield_well(TwoPhaseWait::kGoodYields - 1);  // not consecutive with the slow yields
   CHECK(sleeps_for() == milliseconds(2 * 6400));
   CHECK(sleeps_for() == milliseconds(2 * 6400));
   yield_well(TwoPhaseWait::kGoodYields);
   CHECK(sleeps_for() == milliseconds(2 * 100));
 }
 
-TEST_CASE("a process that was halted in a yield does not sleep for ages") {
+TEST_CASE("a process that was stopped in a yield does not sleep for long") {
   TwoPhaseWait wait;
   wait.begin({});
   wait.yielded(kBegin, std::chrono::hours(1000));
@@ -121,7 +122,7 @@ TEST_CASE("a process that was halted in a yield does not sleep for ages") {
   CHECK(wait.next(kBegin + most, true) == Step::kLook);
 }
 
-TEST_CASE("who is told to spin does so whatever its yields take") {
+TEST_CASE("a wait that must spin does so, however long its yields take") {
   TwoPhaseWait wait;
   wait.begin(milliseconds(20));
   CHECK(wait.next(kBegin, true) == Step::kLook);

@@ -9,7 +9,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-// A socket that is always full and takes `bytes` each millisecond, for `ms`.
+// A socket that is always full and accepts `bytes` per millisecond, for `ms`
+// milliseconds.
 int take(UnsentLimit& limit, size_t bytes, int ms, TimePoint& now) {
   int num_changes = 0;
   limit.on_full(now);
@@ -20,7 +21,7 @@ int take(UnsentLimit& limit, size_t bytes, int ms, TimePoint& now) {
   return num_changes;
 }
 
-TEST_CASE("the limit is what the link sends in four milliseconds, within bounds") {
+TEST_CASE("the limit is four milliseconds of the link's rate, within bounds") {
   struct Row {
     size_t bytes_per_ms;
     size_t limit;
@@ -56,7 +57,7 @@ TEST_CASE("small changes are left alone, and time in which nothing waits") {
   CHECK(limit.bytes() == 100'000);
 }
 
-TEST_CASE("what is taken at once has no rate") {
+TEST_CASE("data that is accepted at once has no rate") {
   UnsentLimit limit;
   limit.on_full(TimePoint());
   CHECK_FALSE(limit.on_taken(UnsentLimit::kSampleBytes, false, TimePoint()));

@@ -20,18 +20,19 @@ namespace {
 
 constexpr double kMbit = 1e6 / 8;  // bytes per second
 
-// Links that share an uplink: what they were given is acknowledged at its rate, each
-// byte `round_trip` after it has left at the earliest. One may be slower than that.
+// Model of links that share an uplink. Written bytes leave at the rate of the uplink.
+// They are acknowledged at least `round_trip` later. The rate of a link's peer may be
+// lower.
 struct Net {
   struct Link {
     size_t flow;
     double rate = 1e12;                                 // of its peer
-    double behind = 0;                                  // in its peer's downlink
+    double behind = 0;                                  // bytes in its peer's downlink
     std::deque<std::pair<TimePoint, double>> coming{};  // acknowledgements
     double acknowledged = 0, written = 0;
     bool has_more = true;
-    double end = 1e18;     // of what it has to send
-    Duration more_trip{};  // of its acknowledgements
+    double end = 1e18;     // end of the bytes that it has to send
+    Duration more_trip{};  // additional delay of its acknowledgements
     bool is_full(double room) const { return written - acknowledged >= room; }
   };
 
@@ -39,7 +40,8 @@ struct Net {
       : credit(fixed), uplink(rate), trip(round_trip) {
     for (size_t i = 0; i < num_links; ++i) links.push_back({credit.add(1448)});
   }
-  // All write what they may, for so long, with looks as far apart as they should be.
+  // Runs for `time`. All links write as much as they may, and look at the intervals
+  // that the limit asks for.
   void run(Duration time) {
     const TimePoint end = now + time;
     while (now < end) {
@@ -54,7 +56,7 @@ struct Net {
       for (; now < next; now += microseconds(20)) pass(microseconds(20));
     }
   }
-  // They take turns.
+  // The links take turns.
   bool write_one() {
     for (size_t i = 1; i <= links.size(); ++i) {
       const size_t at = (last + i) % links.size();
@@ -76,13 +78,13 @@ struct Net {
     l.has_more = false;
     credit.on_written_out(l.flow);
   }
-  // Nobody has anything to send from now on, and looks only when there is more.
+  // From now on no link has anything to send, so no link looks.
   void rest(Duration time) {
     for (Link& l : links) end_of(l);
     for (const TimePoint end = now + time; now < end; now += microseconds(20))
       pass(microseconds(20));
   }
-  // Each link has so much to send. Returns how long it took to leave the uplink.
+  // Each link sends `bytes`. Returns the time until all bytes have left the uplink.
   Duration send(double bytes) {
     const TimePoint begin = now;
     for (Link& l : links) {
@@ -114,7 +116,7 @@ struct Net {
       delivered += taken;
     }
   }
-  // Share of the uplink that was used.
+  // Used share of the uplink.
   double used(Duration time) {
     const double before = delivered;
     run(time);
@@ -131,7 +133,7 @@ struct Net {
   double room = 300'000;  // of a socket
   std::vector<Link> links;
   std::deque<std::pair<size_t, double>> queue;  // of the uplink: link and bytes
-  size_t last = 0;                              // that has written
+  size_t last = 0;                              // link that has written last
   TimePoint now = TimePoint{} + milliseconds(1);
   double delivered = 0;
 };
@@ -149,12 +151,12 @@ TEST_CASE("a rate is that of the time in which something waited") {
   meter.look(100'000, true, now);
   const double full = 100'000 / to_seconds(RateMeter::kSample);
   CHECK(meter.bytes_per_s() == full);
-  // It had nothing to send: that says nothing of the link.
+  // A link without data to send says nothing about its rate.
   meter.look(100'000, false, now);
   now += 10 * RateMeter::kSample;
   meter.look(100'100, true, now);
   CHECK(meter.bytes_per_s() == full);
-  // It got slower while something waited.
+  // The link got slower while data waited.
   now += RateMeter::kSample;
   meter.look(100'100 + 50'000, true, now);
   CHECK(meter.bytes_per_s() == 0.75 * full);
@@ -167,7 +169,7 @@ TEST_CASE("a time in which nothing waited is of no sample") {
   now += RateMeter::kSample;
   meter.look(100'000, true, now);
   const double full = meter.bytes_per_s();
-  // All was written behind that look, and something is there again much later.
+  // All data was written after that look, and new data comes much later.
   meter.pause();
   now += 4 * RateMeter::kSample;
   CHECK_FALSE(meter.look(120'000, true, now).has_value());
@@ -193,7 +195,7 @@ TEST_CASE("a short transfer behind a rest goes at once, a long one has its bound
   net.rest(milliseconds(20));
   const double worth = to_seconds(UplinkCredit::kStale.burst) * 200 * kMbit;
   for (auto& l : net.links) l = {l.flow, l.rate, 0, {}, l.acknowledged, l.written};
-  net.run(Duration(1));  // a single look
+  net.run(Duration(1));               // a single look
   CHECK(net.queued() > 0.8 * worth);  // some of it has left
   CHECK(net.queued() < 1.2 * worth + 30'000);
   for (int ms = 0; ms < 50; ++ms) {
@@ -223,13 +225,13 @@ TEST_CASE("a slow link has its bound behind a rest, too") {
   CHECK(net.queued() <= 1.5 * double{UplinkCredit::kLeast} + 3 * 5800);
 }
 
-TEST_CASE("the credit fills a link of any rate, and holds what is urgent up shortly") {
+TEST_CASE("the limit fills a link of any rate, and delays urgent data only shortly") {
   const bool is_urgent = GENERATE(true, false);
   const auto aim = is_urgent ? UplinkCredit::kUrgent : UplinkCredit::kStale;
   for (const double mbit : {50., 100., 200., 500., 1000.}) {
     for (const size_t num_links : {1u, 3u, 7u}) {
       const double worth = to_seconds(aim.residence) * mbit * kMbit;
-      if (worth >= UplinkCredit::kMost) continue;  // no bound
+      if (worth >= UplinkCredit::kMost) continue;  // no limit
       Net net(num_links, mbit * kMbit, microseconds(150));
       net.credit.set_aim(aim);
       net.run(milliseconds(1000));
@@ -253,11 +255,11 @@ TEST_CASE("a link whose acknowledgements come late holds no other one up") {
   };
   const double before = of_others();
   net.run(milliseconds(15));
-  // They have at least their two thirds.
+  // The other two links get at least two thirds of the uplink.
   CHECK((of_others() - before) / (net.uplink * 0.015) > 0.66);
 }
 
-TEST_CASE("what was written last to one that answers late holds nobody up for long") {
+TEST_CASE("the last bytes to a late peer delay no other link for long") {
   Net net(3, 200 * kMbit, microseconds(150));
   net.credit.set_aim(UplinkCredit::kStale);
   net.run(milliseconds(1000));
@@ -292,7 +294,7 @@ TEST_CASE("one link at a time asks beyond the credit, and another if it is gone"
   CHECK(may_ask());
 }
 
-TEST_CASE("what a link has written by itself is on its way, too") {
+TEST_CASE("bytes that a link has written by itself count as in flight") {
   Net net(3, 200 * kMbit, microseconds(150));
   net.run(milliseconds(1000));
   for (const Net::Link& l : net.links)
@@ -318,7 +320,7 @@ TEST_CASE("a link that gets far slower has little more than the credit on its wa
   CHECK(net.used(milliseconds(100)) > 0.97);
 }
 
-TEST_CASE("where what is on its way may take longer the credit is larger") {
+TEST_CASE("the limit is larger if bytes in flight may take longer") {
   Net net(3, 500 * kMbit, microseconds(150));
   net.run(milliseconds(1000));
   const size_t urgent = net.credit.credit();
@@ -357,7 +359,7 @@ TEST_CASE("a peer that takes little leaves the uplink to the others") {
   CHECK(net.used(milliseconds(300)) > 0.95);
 }
 
-TEST_CASE("a peer that takes nothing any more does not count") {
+TEST_CASE("a peer that reads nothing any more does not count") {
   Net net(3, 200 * kMbit, microseconds(150));
   net.run(milliseconds(200));
   net.links[0].rate = 0;
@@ -382,7 +384,7 @@ TEST_CASE("a link that was slow may send a chunk when nothing is on its way") {
   }
 }
 
-TEST_CASE("what is ahead of all may use up the credit of the others") {
+TEST_CASE("the most urgent data may use up the limit of other links") {
   Net net(3, 100 * kMbit, microseconds(150));
   net.run(milliseconds(1000));
   for (const Net::Link& l : net.links) net.credit.on_look(l.flow, 0, true, net.now);
@@ -397,14 +399,14 @@ TEST_CASE("what is ahead of all may use up the credit of the others") {
         net.credit.chunk_bytes() / 2);
 }
 
-TEST_CASE("what is not known yet has a bound, too") {
+TEST_CASE("an unknown link has a limit, too") {
   Net net(3, 50 * kMbit, microseconds(150));
   net.run(UplinkCredit::kSoonest);
   CHECK(net.credit.credit() == UplinkCredit::kMost);
   CHECK(net.queued() <= UplinkCredit::kMost);
 }
 
-TEST_CASE("a link that is gone leaves its credit to the others") {
+TEST_CASE("a removed link leaves its share of the limit to the others") {
   Net net(2, 200 * kMbit, microseconds(150));
   net.run(milliseconds(100));
   net.credit.remove(net.links[0].flow);
@@ -413,7 +415,7 @@ TEST_CASE("a link that is gone leaves its credit to the others") {
   CHECK(net.credit.add(1448) == 0);
 }
 
-TEST_CASE("where the way is long there is no bound, and now and then a look again") {
+TEST_CASE("a long round trip has no limit, and is checked again at times") {
   const size_t num_links = GENERATE(2u, 15u);
   CAPTURE(num_links);
   Net net(num_links, 200 * kMbit, milliseconds(20));
@@ -434,7 +436,7 @@ TEST_CASE("a bad time just while more is tried is not taken for the link's rate"
       net.run(milliseconds(1));
     REQUIRE(is_open() == open);
   };
-  // The bound allows a quarter of the rate on such a way.
+  // With this round trip, the limit allows a quarter of the rate.
   net.trip = milliseconds(2);
   run_until(true);
   const double rate = std::exchange(net.uplink, 0.25 * net.uplink);
@@ -444,11 +446,11 @@ TEST_CASE("a bad time just while more is tried is not taken for the link's rate"
   CHECK(net.used(std::chrono::seconds(5)) > 0.8);
 }
 
-TEST_CASE("what was lost is not held against the bound") {
+TEST_CASE("lost bytes do not count against the limit") {
   Net net(2, 50 * kMbit, microseconds(150));
   net.room = 100'000;
   while (net.credit.credit() >= UplinkCredit::kMost) net.run(milliseconds(1));
-  // What had left before the bound is lost in part, and sent again little by little.
+  // Part of the bytes that left before the limit is lost, and is sent again slowly.
   for (Net::Link& l : net.links) l.rate = 0.02 * net.uplink;
   for (int ms = 0; ms < 60; ++ms) {
     net.run(milliseconds(1));
@@ -485,11 +487,11 @@ TEST_CASE("a rate that is low on average keeps its bound if it is high in betwee
   }
 }
 
-TEST_CASE("who was slow for long is not looked at more rarely for that") {
+TEST_CASE("a link that was slow for long is not looked at more rarely") {
   Net net(2, 300 * kMbit, microseconds(150));
   net.run(milliseconds(200));
   const Duration before = net.credit.next_look();
-  // It is another that fills the way: bytes need long, but they get there.
+  // Another sender fills the path: bytes are delayed, but arrive.
   net.trip = milliseconds(9);
   net.run(milliseconds(30));
   CHECK(net.credit.bytes_per_s() < 100 * kMbit);
@@ -497,7 +499,7 @@ TEST_CASE("who was slow for long is not looked at more rarely for that") {
   CHECK(net.credit.is_moving());
 }
 
-TEST_CASE("to be starved once is soon forgotten, and again and again it lasts") {
+TEST_CASE("one starvation is soon forgotten, and repeated starvation lasts") {
   Net net(2, 50 * kMbit, microseconds(150));
   net.run(milliseconds(200));
   const auto is_open = [&] { return net.credit.credit() > UplinkCredit::kMost / 4; };
@@ -518,7 +520,8 @@ TEST_CASE("to be starved once is soon forgotten, and again and again it lasts") 
   CHECK(until(true) < milliseconds(1200));
   net.trip = microseconds(150);
   until(false);
-  // What looks like it at first is none any more: the next time is the first.
+  // Later starvation counts as the first again, because the earlier starvation is
+  // forgotten.
   net.run(std::chrono::seconds(10));
   CHECK_FALSE(is_open());
   CHECK(net.used(milliseconds(100)) > 0.95);
@@ -527,7 +530,7 @@ TEST_CASE("to be starved once is soon forgotten, and again and again it lasts") 
   CHECK(until(false) < longest);
 }
 
-TEST_CASE("a credit that is given stays") {
+TEST_CASE("a fixed limit stays") {
   Net net(2, 200 * kMbit, microseconds(150), 40'000);
   net.run(milliseconds(300));
   CHECK(net.credit.credit() == 40'000);

@@ -23,7 +23,7 @@ struct Start {
   size_t bytes;
 };
 
-// Links without sockets: what they write is acknowledged when the test says so.
+// Links without sockets. Their bytes are acknowledged when the test says so.
 struct Net {
   struct Link final : Uplink::Sender {
     Link(Net* of, int at) : net(of), number(at) {}
@@ -75,7 +75,7 @@ struct Net {
     l.queue.push({++last_id, 0, priority, bytes, 0}, loop.now());
     uplink.ask();
   }
-  // What may start now and is more urgent: an inversion.
+  // A more urgent message that could start now is an inversion.
   void check_none_is_higher(Priority priority) {
     for (const auto& l : links) {
       if (l->blocked || l->queue.is_empty()) continue;
@@ -118,7 +118,7 @@ TEST_CASE("links ask for turns once calls differ in priority") {
   CHECK(net.uplink.is_ordered());
 }
 
-TEST_CASE("links ask for turns once what is sent may be cancelled") {
+TEST_CASE("links ask for turns once messages may be cancelled") {
   Net net(1);
   net.uplink.note(3, false);
   CHECK_FALSE(net.uplink.is_ordered());
@@ -126,7 +126,7 @@ TEST_CASE("links ask for turns once what is sent may be cancelled") {
   CHECK(net.uplink.is_ordered());
 }
 
-TEST_CASE("links ask for turns as long as somebody expects calls to differ") {
+TEST_CASE("links ask for turns while calls are expected to differ") {
   Net net(1);
   net.uplink.keep_order();
   net.uplink.keep_order();
@@ -148,7 +148,7 @@ TEST_CASE("the most urgent of all links goes first, equal ones take turns", "[tc
   CHECK(order == std::vector<int>{2, 0, 1, 0, 1});
 }
 
-TEST_CASE("no more goes than the credit, until something is acknowledged", "[tcp]") {
+TEST_CASE("at most the limit is sent until bytes are acknowledged", "[tcp]") {
   Net net(2);
   net.push(0, 0, 10 * kChunk);
   net.push(1, 1, 2 * kChunk);
@@ -162,7 +162,7 @@ TEST_CASE("no more goes than the credit, until something is acknowledged", "[tcp
   CHECK(net.starts[1].priority == 1);
 }
 
-TEST_CASE("a link whose peer takes nothing holds nobody up", "[tcp]") {
+TEST_CASE("a link whose peer reads nothing delays no other link", "[tcp]") {
   Net net(2);
   net.links[1]->blocked = true;
   net.push(0, 0, kChunk);
@@ -176,7 +176,7 @@ TEST_CASE("a link whose peer takes nothing holds nobody up", "[tcp]") {
   CHECK(net.starts.back().link == 1);
 }
 
-TEST_CASE("while nothing is acknowledged the looks get rare", "[tcp]") {
+TEST_CASE("without acknowledgements the looks become rare", "[tcp]") {
   Net net(2);
   net.push(0, 0, 10 * kChunk);
   net.push(1, 1, 1);
@@ -195,7 +195,7 @@ TEST_CASE("while nothing is acknowledged the looks get rare", "[tcp]") {
   CHECK(net.written() == written);
 }
 
-TEST_CASE("a link that is gone is not asked any more", "[tcp]") {
+TEST_CASE("a removed link is not asked any more", "[tcp]") {
   Net net(2);
   net.push(0, 0, 3 * kChunk);
   net.push(1, 5, 3 * kChunk);
@@ -211,7 +211,7 @@ TEST_CASE("on a fast uplink equal messages go many at a time", "[tcp]") {
   net.push(0, 0, 1);
   net.push(1, 1, 1);
   net.run_a_turn();
-  // All is acknowledged at once.
+  // All bytes are acknowledged at once.
   for (int i = 0; i < 1000 && net.links[0]->num_many == 0; ++i) {
     net.acknowledge();
     net.push(0, 0, 8 << 20);
@@ -225,8 +225,7 @@ TEST_CASE("on a fast uplink equal messages go many at a time", "[tcp]") {
   CHECK(net.uplink.counters().credit_bytes == 0);
 }
 
-TEST_CASE("whatever comes when, nothing starts while something more urgent could",
-          "[tcp]") {
+TEST_CASE("no message starts while a more urgent message could", "[tcp]") {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     std::mt19937_64 random(seed);
     Net net(4);
