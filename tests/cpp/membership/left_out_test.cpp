@@ -370,7 +370,8 @@ TEST_CASE("nobody waits for a view that has lost its majority") {
       members.run(milliseconds(700));
       INFO(stays_out << " " << hears_first);
       REQUIRE_FALSE(out.refusals.empty());
-      CHECK(out.refusals.back().find("has lost rank 0, and 1 of the 2 members that") !=
+      CHECK(out.refusals.back().find(
+                "rank 0 left the group or failed, and only 1 of the 2") !=
             std::string::npos);
       CHECK(out.culprit == Rank(0));
       CHECK_FALSE(out.change.next_look());
