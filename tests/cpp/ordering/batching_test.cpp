@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Batches against all ways to cut an order, and against the simulator.
+// Batches, compared with all ways to cut an order, and with the simulator.
 #include "ordering/batching.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ TEST_CASE("no items make no batches") {
   REQUIRE(planned({}, {1, 1}).end_s == 0);
 }
 
-TEST_CASE("what is ready together goes together where a transfer costs much") {
+TEST_CASE("items that are ready together share a batch if a transfer costs much") {
   const std::vector<BatchItem> items{{1, 0, 0}, {1, 0, 0}, {1, 0, 0}};
   const auto plan = planned(items, {5, 1});
   REQUIRE(counts_of(plan) == std::vector<size_t>{3});
@@ -44,16 +44,16 @@ TEST_CASE("what is ready together goes together where a transfer costs much") {
   REQUIRE(plan.batches[0].end_s == 8);
 }
 
-TEST_CASE("nobody waits for what is ready much later") {
+TEST_CASE("no item waits for an item that is ready much later") {
   const std::vector<BatchItem> items{{4, 0, 0}, {1, 10, 0}};
   const auto plan = planned(items, {2, 1});
   REQUIRE(counts_of(plan) == std::vector<size_t>{1, 1});
   REQUIRE(plan.end_s == 13);
 }
 
-TEST_CASE("what is needed early goes without the rest, though that costs a transfer") {
-  // Together all of it is there at 7, and 6 are to be computed from then on; alone the
-  // first is there at 3, and the rest at 9, when it is the last to be used.
+TEST_CASE("an item needed early goes alone, though that costs a transfer") {
+  // One batch of both items ends at 7, and 6 s of computing follow. With two batches,
+  // the first item arrives at 3 and the second at 9, where it is the last to be used.
   const std::vector<BatchItem> items{{1, 0, 6}, {4, 0, 0}};
   const auto plan = planned(items, {2, 1});
   REQUIRE(counts_of(plan) == std::vector<size_t>{1, 1});
@@ -83,7 +83,7 @@ TEST_CASE("items that make no sense are refused") {
           "the most bytes of a batch are nan; it takes a number from 0 up");
 }
 
-// All ways to cut n items into runs.
+// Shortest time over all ways to cut n items into consecutive batches.
 double best_of_all(const std::vector<BatchItem>& items, const LinkCost& link,
                    double most_bytes) {
   double best = std::numeric_limits<double>::infinity();
@@ -131,7 +131,7 @@ TEST_CASE("the plan is the best of all ways to cut up to ten layers") {
     REQUIRE(plan.end_s == plan_with(items, link, counts_of(plan)).end_s);
     parts += plan.batches.size() > 1 && plan.batches.size() < items.size();
   }
-  REQUIRE(parts > 200);  // neither all at once nor each alone
+  REQUIRE(parts > 200);  // neither one batch for all nor one batch each
 }
 
 TEST_CASE("the simulator takes as long for the batches of a plan as the plan says") {
@@ -152,7 +152,7 @@ TEST_CASE("the simulator takes as long for the batches of a plan as the plan say
     options.order = transfers_of(*batched);
     REQUIRE(options.order.size() == plan.batches.size());
     REQUIRE(std::abs(simulate(*batched, options)->makespan_s - plan.end_s) < 1e-9);
-    // And never longer than each transfer alone.
+    // The plan is never slower than single transfers.
     options.order = order;
     REQUIRE(plan.end_s <= simulate(graph, options)->makespan_s + 1e-9);
   }

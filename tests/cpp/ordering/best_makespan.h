@@ -2,8 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The shortest time of an iteration whose transfers need nothing, on one processor, by
-// a programme over sets of transfers: it shares no code with the simulator.
+// Shortest time of an iteration on one processor, for transfers without dependencies.
+// It is a dynamic programme over sets of transfers, and shares no code with the
+// simulator.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,11 +16,12 @@
 
 namespace aikido::ordering::testing {
 
-// When the k-th transfer comes, what needs it or later ones is still to be computed. So
-// an order takes the largest of: all computing, and for each k when it comes plus that.
-// A processor that always does what it can takes no more, whatever it does first. When
-// a transfer comes and what is left after it depend on the set that is there before,
-// not on its order.
+// After the k-th transfer has arrived, all computing that needs it or a later transfer
+// is still to be done. So the time of an order is the maximum of the total computing
+// time and, for each k, the arrival time plus that remaining computing time. A
+// processor that never idles while it has work reaches this time, in any order of
+// computing. Arrival time and remaining work depend only on the set of earlier
+// transfers, not on their order.
 inline double best_makespan(const Graph& graph) {
   const auto transfers = transfers_of(graph);
   AIKIDO_CHECK(transfers.size() <= 16, transfers.size(), " transfers are too many");

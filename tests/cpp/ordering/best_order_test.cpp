@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// All orders, against another way to find the best.
+// Search over all orders, compared with another method to find the best order.
 #include "ordering/best_order.h"
 
 #include "harness/catch.h"
@@ -52,7 +52,7 @@ TEST_CASE("orders that cannot be kept are passed over") {
           Names{"first", "second"});
 }
 
-TEST_CASE("what has no best order is refused") {
+TEST_CASE("a graph without a best order is refused") {
   const std::vector<double> nine(9, 1);
   REQUIRE(best_order(testing::chain(nine, nine), {}).status().message() ==
           "there are 9 transfers; all orders are looked at for 8 at most");

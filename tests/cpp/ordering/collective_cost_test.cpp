@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Costs by hand, and where one collective becomes better than another.
+// Costs computed by hand, and sizes at which one algorithm becomes better than another.
 #include "ordering/collective_cost.h"
 
 #include <cmath>
@@ -29,13 +29,13 @@ double cost(Algorithm algorithm, int members, double bytes,
   return *time_s;
 }
 
-TEST_CASE("costs are those of their formulas") {
+TEST_CASE("costs follow their formulas") {
   const CollectiveCosts costs{{10, 3}, 1, 4};
   REQUIRE(cost(kRing, 4, 8, costs) == 60 + 36 + 6);
   REQUIRE(cost(kHalving, 4, 8, costs) == 40 + 36 + 6);
   REQUIRE(cost(kTree, 4, 8, costs) == 2 * (2 * (10 + 24) + 8));
   REQUIRE(cost(kDirect, 4, 8, costs) == 2 * (10 + 2 * 4) + 36 + 6);
-  // 2 of 6 members are beyond the power of two.
+  // With 6 members, 2 are beyond the power of two.
   REQUIRE(cost(kRing, 6, 6, costs) == 100 + 30 + 5);
   REQUIRE(cost(kHalving, 6, 8, costs) == (40 + 36 + 6) + 2 * (10 + 24) + 8);
   REQUIRE(cost(kTree, 6, 8, costs) == 3 * (2 * (10 + 24) + 8));
@@ -51,7 +51,7 @@ TEST_CASE("with fewer owners than members direct has more bytes on a link") {
   REQUIRE(direct(8, 5) == 20 + 4 * (36 + 6));
   REQUIRE(direct(8, 100) == direct(8, 5));
   REQUIRE(direct(0, 5) == 20);
-  // Whatever parts direct may have, and on shared links.
+  // One owner costs the same for any number of parts of direct, also on shared links.
   REQUIRE(cost(kOneOwner, 4, 8, {{10, 3}, 1, 4, 2}) == 2 * (10 + 2 * 4) + 4 * (36 + 6));
   const CollectiveCosts shared{{10, 3}, 1, 0, 100, {3, 1}, {2, 0.5}};
   REQUIRE(cost(kOneOwner, 4, 8, shared) == cost(kDirect, 4, 8, shared));
@@ -62,18 +62,20 @@ CollectiveCosts on_hosts(std::vector<int> hosts) {
 }
 
 TEST_CASE("on hosts with several members their links are shared") {
-  // Two hosts of three: 2 hops of half, 4 hops of a third inside.
+  // Two hosts of three members: 2 hops of half between hosts, 4 hops of a third inside.
   REQUIRE(cost(kTwoLevel, 6, 6, on_hosts({3, 3})) ==
           (20 + 2 * 9 + 1) + (4 * 2 + 4 * 1 + 2 * 2));
-  // One leader on each of three: 4 hops of a third, 2 with all inside.
+  // Three hosts with one leader each: 4 hops of a third between hosts, 2 hops of all
+  // bytes inside.
   REQUIRE(cost(kTwoLevel, 5, 6, on_hosts({2, 1, 2})) ==
           (40 + 4 * 6 + 2 * 2) + (2 * 2 + 2 * 3 + 6));
-  // Three of six send half of theirs each, and a third of it inside.
+  // Three of six members each send half of their bytes to the other host, and a third
+  // inside.
   REQUIRE(cost(kDirect, 6, 6, on_hosts({3, 3})) == 20 + 2 * (3 * 9 + 2 * 0.5) + 5);
-  // The busiest host is not the largest one.
+  // The busiest host is not the largest host.
   REQUIRE(cost(kDirect, 6, 6, on_hosts({5, 1})) ==
           cost(kDirect, 6, 6, on_hosts({1, 5})));
-  // With one owner all others send all of theirs to its host.
+  // With one owner, all other members send all their bytes to its host.
   auto few = on_hosts({2, 2});
   few.shard_bytes = 100;
   REQUIRE(cost(kDirect, 4, 8, few) == 20 + 2 * (2 * 24 + 1 * 4) + 3 * 8);
@@ -109,7 +111,7 @@ Choice chosen(int members, double bytes, const CollectiveCosts& costs,
   return *choice;
 }
 
-TEST_CASE("halving is for few bytes, and a ring for many where halves are uneven") {
+TEST_CASE("halving is for few bytes, and a ring for many bytes with uneven halves") {
   const CollectiveCosts costs{{50e-6, 1e-9}, 0, 0};
   const std::vector<Algorithm> among{kRing, kHalving, kTree};
   REQUIRE(chosen(7, 1e3, costs, among).algorithm == kHalving);
@@ -142,13 +144,13 @@ TEST_CASE("a tree never takes less than halving, and less than a ring for few by
   REQUIRE(chosen(7, 1e3, costs, {kRing, kTree}).algorithm == kTree);
 }
 
-TEST_CASE("two levels pay where the links inside of hosts are fast enough") {
+TEST_CASE("two levels pay if the links inside of hosts are fast enough") {
   CollectiveCosts costs{{100e-6, 40e-9}, 0, 20e-6};
   costs.hosts = {2, 2};
   costs.local = {5e-6, 0.5e-9};
   REQUIRE(chosen(4, 4e6, costs, {kDirect, kRing, kHalving, kTwoLevel}).algorithm ==
           kTwoLevel);
-  // 2 hops of half in the place of 6 of a quarter.
+  // 2 hops of half instead of 6 hops of a quarter.
   costs.local = {0, 0};
   costs.message.alpha_s = costs.message_s = 0;
   REQUIRE(std::abs(cost(kTwoLevel, 4, 4e6, costs) / cost(kRing, 4, 4e6, costs) -
@@ -163,7 +165,7 @@ TEST_CASE("the sizes at which the choice changes grow with alpha") {
     const CollectiveCosts costs{{alpha, 1e-9}, 0, 0};
     double bytes = 1;
     while (chosen(7, bytes, costs, {kTree, kRing}).algorithm == kTree) bytes *= 1.1;
-    // Where 6 alpha + 6 m beta is 12 alpha + 12/7 m beta.
+    // The size at which 6 alpha + 6 m beta equals 12 alpha + 12/7 m beta.
     REQUIRE(bytes >= 1.4 * alpha / 1e-9);
     REQUIRE(bytes <= 1.4 * alpha / 1e-9 * 1.1);
     REQUIRE(bytes > 5 * before);

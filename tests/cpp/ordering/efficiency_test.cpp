@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Bounds, efficiency and speed-up by hand.
+// Bounds, efficiency and speed-up, computed by hand.
 #include "ordering/efficiency.h"
 
 #include <limits>
@@ -11,7 +11,7 @@
 namespace aikido::ordering {
 namespace {
 
-TEST_CASE("bounds are all ops and those of the busier resource") {
+TEST_CASE("the bounds are the time of all ops and of the busier resource") {
   const auto bounds = bounds_of(testing::chain({2, 3}, {1, 9}));
   REQUIRE(bounds.communication_s == 5);
   REQUIRE(bounds.computation_s == 10);
@@ -28,7 +28,7 @@ TEST_CASE("efficiency goes from nothing overlaps to all does") {
   REQUIRE(bounds.efficiency(10) == 1);
 }
 
-TEST_CASE("where one resource is not used there is nothing to win") {
+TEST_CASE("without use of one resource there is nothing to win") {
   const auto only = bounds_of(testing::Builder().transfer("r", 3).graph());
   REQUIRE(only.efficiency(3) == 1);
   REQUIRE(only.speed_up() == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What makes a graph, and what is said of one that makes no sense.
+// Valid graphs, and the errors of invalid graphs.
 #include "ordering/graph.h"
 
 #include <limits>
@@ -77,7 +77,7 @@ TEST_CASE("an edge that is there twice counts once") {
   REQUIRE(graph.is_ok());
 }
 
-TEST_CASE("times of transfers are those of the link") {
+TEST_CASE("transfers take the times of the link") {
   const auto graph = with_link(
       Builder().transfer("r", 7).compute("c", 3, {"r"}).graph(), LinkCost{0.5, 1e-6});
   REQUIRE(graph.ops[0].time_s == 0.5 + 7e6 * 1e-6);

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Graphs to test with: by hand, and random ones.
+// Graphs for tests: fixed graphs and random graphs.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace aikido::ordering::testing {
 
-// Adds ops by name; edges are by the names of what an op needs.
+// Builder that adds ops by name. Edges are given by the names of the needed ops.
 class Builder {
  public:
   Builder& compute(const std::string& name, double time_s,
@@ -48,7 +48,7 @@ inline std::string numbered(const char* what, size_t number) {
   return concat(what, number);
 }
 
-// r0..rN-1 each needed by its c, and each c by the next. Times by number.
+// r0..rN-1, each needed by its c, and each c needed by the next c. Times by number.
 inline Graph chain(const std::vector<double>& transfers,
                    const std::vector<double>& computes) {
   Builder build;
@@ -62,7 +62,7 @@ inline Graph chain(const std::vector<double>& transfers,
   return build.graph();
 }
 
-// The same without what connects the c.
+// The same graph without the edges between the c.
 inline Graph parallel(const std::vector<double>& transfers,
                       const std::vector<double>& computes) {
   Builder build;
@@ -73,8 +73,8 @@ inline Graph parallel(const std::vector<double>& transfers,
   return build.graph();
 }
 
-// Transfers that need nothing, computing that needs some of them and of what was
-// computed before. Whole times, so that sums are exact.
+// Transfers without dependencies, and computing ops that need some transfers and some
+// earlier computing ops. Times are whole numbers, so that sums are exact.
 inline Graph random_graph(std::mt19937& dice, size_t transfers) {
   const auto draw = [&](uint32_t most) { return static_cast<double>(dice() % most); };
   Builder build;
@@ -91,8 +91,8 @@ inline Graph random_graph(std::mt19937& dice, size_t transfers) {
   return build.graph();
 }
 
-// A backward pass of layers in a row, their gradients, and the forward pass of the next
-// iteration. Whole times from 1 on.
+// A backward pass over a chain of layers, their gradients, and the forward pass of the
+// next iteration. Times are whole numbers from 1 on.
 inline Graph random_iteration(std::mt19937& dice, size_t layers) {
   const auto draw = [&](uint32_t most) {
     return static_cast<double>(1 + dice() % most);

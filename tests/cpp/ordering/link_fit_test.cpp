@@ -25,7 +25,8 @@ bool is_near(double a, double b, double share) {
   return std::abs(a - b) <= share * b;
 }
 
-// Adds samples with noise of up to so large a share until both are near, or 100 were.
+// Adds samples with relative noise up to `noise`, until both estimates are near or 100
+// samples were added.
 int samples_until_near(LinkFit& fit, const LinkCost& link, double noise,
                        std::mt19937& dice) {
   for (int i = 1; i <= 100; ++i) {
@@ -53,7 +54,7 @@ TEST_CASE("two sizes give alpha and beta") {
   REQUIRE(fit.link()->beta_s == 0.002);
 }
 
-TEST_CASE("with one size alpha stays what it was") {
+TEST_CASE("with one size alpha does not change") {
   auto fit = fit_with();
   REQUIRE(fit.add(1000, 3).is_ok());
   REQUIRE(fit.link()->alpha_s == 0);
@@ -82,7 +83,7 @@ TEST_CASE("neither alpha nor beta is ever negative") {
   REQUIRE(falling.add(1000, 7).is_ok());
   REQUIRE(falling.add(3000, 5).is_ok());
   REQUIRE(falling.link()->beta_s == 0);
-  REQUIRE(falling.link()->alpha_s == 7);  // as good as 5, and the first
+  REQUIRE(falling.link()->alpha_s == 7);  // as good as 5; the first of both counts
   auto steep = fit_with();
   REQUIRE(steep.add(1000, 1).is_ok());
   REQUIRE(steep.add(2000, 9).is_ok());

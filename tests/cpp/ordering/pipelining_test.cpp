@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Depths against all there are.
+// Pipelining depths, compared with all possible depths.
 #include "ordering/pipelining.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// M, P and M+ of TicTac by hand, and against their definition on random graphs.
+// M, P and M+ of TicTac, computed by hand, and compared with their definition on random
+// graphs.
 #include "ordering/properties.h"
 
 #include <algorithm>
@@ -49,14 +50,14 @@ TEST_CASE("the general oracle counts transfers and takes computing for nothing")
   require_is(of[2], 1, 0, 3);
 }
 
-TEST_CASE("transfers whose computing shares none have no M+") {
+TEST_CASE("transfers that share no computing op have no M+") {
   const auto of = Outstanding(testing::parallel({2, 3}, {5, 7}), TimeOracle::kMeasured)
                       .properties();
   require_is(of[0], 2, 5, kInfinity);
   require_is(of[1], 3, 7, kInfinity);
 }
 
-TEST_CASE("a transfer depends on no other, whatever is computed for it") {
+TEST_CASE("a transfer depends on no other transfer") {
   const auto of = Outstanding(Builder()
                                   .transfer("r0", 2)
                                   .compute("backward", 5, {"r0"})
@@ -69,13 +70,14 @@ TEST_CASE("a transfer depends on no other, whatever is computed for it") {
   require_is(of[1], 3, 7, kInfinity);
 }
 
-TEST_CASE("what is here already is refused") {
+TEST_CASE("completing a transfer twice is refused") {
   Outstanding outstanding(testing::parallel({1}, {1}), TimeOracle::kMeasured);
   outstanding.complete(0);
   REQUIRE_THROWS_AS(outstanding.complete(0), InternalError);
 }
 
-// By the words of the definition: sets, and all computing looked at again.
+// Computes the properties as the definition says, with sets, and visits all computing
+// ops each time.
 std::vector<Properties> by_definition(const Graph& graph,
                                       const std::set<size_t>& left) {
   const auto before = neighbours_of(graph).before;
@@ -104,7 +106,7 @@ std::vector<Properties> by_definition(const Graph& graph,
   return of;
 }
 
-TEST_CASE("properties are as defined on random graphs, whatever is here already") {
+TEST_CASE("properties are as defined on random graphs, for any completed transfers") {
   std::mt19937 dice(11);
   for (int i = 0; i < 300; ++i) {
     const auto graph = testing::random_graph(dice, 1 + dice() % 8);

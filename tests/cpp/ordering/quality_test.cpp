@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// How far TIC and TAC are from the best order: where they reach it, where they do not,
-// and by how much.
+// Distance of TIC and TAC from the best order: graphs on which they reach it, and
+// graphs on which they miss it, with the difference.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -28,8 +28,8 @@ double makespan_of(const Graph& graph, const std::vector<size_t>& order) {
   return timeline->makespan_s;
 }
 
-// 32 transfers of 2 MiB on a link of 1 Gbit/s, and computing of a-th the time, its
-// parts as uneven as `spread`.
+// 32 transfers of 2 MiB on a link of 1 Gbit/s. Computing takes `a` times as long in
+// total, and its parts are as uneven as `spread`.
 struct Shape {
   std::vector<double> transfers, computes;
 };
@@ -44,7 +44,7 @@ Shape shape_of(double a, double spread, uint32_t seed) {
   return shape;
 }
 
-// Johnson's rule, which is the best for two machines.
+// Johnson's rule, which is optimal for two machines.
 double johnson_makespan(const Shape& shape) {
   std::vector<size_t> order(shape.transfers.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -86,8 +86,8 @@ TEST_CASE("TIC and TAC are the best order of a chain of 32 transfers of 2 MiB") 
         CAPTURE(a, spread, seed);
         const auto shape = shape_of(a, spread, seed);
         const auto graph = testing::chain(shape.transfers, shape.computes);
-        // Nothing is computed before what comes before it in the chain is there, so
-        // that no order is better than that of the chain.
+        // An op of the chain cannot run before the ops in front of it, so no order is
+        // better than the order of the chain.
         const double best = makespan_of(graph, transfers_of(graph));
         REQUIRE(bounds_of(graph).efficiency(best) > 0.5 * std::min(a, 1 / a));
         REQUIRE(ops_of(tac(graph)) == transfers_of(graph));
@@ -95,7 +95,7 @@ TEST_CASE("TIC and TAC are the best order of a chain of 32 transfers of 2 MiB") 
       }
 }
 
-TEST_CASE("the worst order of such a chain wastes what there is to win") {
+TEST_CASE("the worst order of such a chain loses all that overlap can win") {
   const auto shape = shape_of(1, 0, 0);
   const auto graph = testing::chain(shape.transfers, shape.computes);
   auto order = transfers_of(graph);
@@ -162,8 +162,8 @@ TEST_CASE("for gradients of layers in a row TAC is the best, if transfers can pa
 }
 
 TEST_CASE("TAC can be nearly twice as slow as the best, and nothing is slower") {
-  // What two transfers allow together is in no P. So a long transfer goes first that
-  // allows next to nothing.
+  // Computing that needs two transfers is in no P. So TAC sends a long transfer first
+  // that enables almost no computing.
   const auto graph = Builder()
                          .transfer("half0", 0.01)
                          .transfer("half1", 0.01)

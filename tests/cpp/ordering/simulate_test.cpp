@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// When ops run, by hand and against what must hold of every timeline.
+// Simulated timelines: examples computed by hand, and invariants of every timeline.
 #include "ordering/simulate.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Timeline simulated(const Graph& graph, const SimulateOptions& options) {
   return *timeline;
 }
 
-// "r0 0-2; c0 2-5 @0": a span per op, processors after the sign.
+// "r0 0-2; c0 2-5 @0": a span per op, with its processor after the sign.
 std::string text_of(const Graph& graph, const Timeline& timeline) {
   std::string text;
   for (const Span& span : timeline.spans) {
@@ -43,7 +43,7 @@ std::string text_of(const Graph& graph, const Timeline& timeline) {
   return text;
 }
 
-// A backward pass from the last layer down, and the forward of the next iteration.
+// A backward pass from the last layer down, and the forward pass of the next iteration.
 Graph iteration() {
   return Builder()
       .compute("b2", 1)
@@ -117,7 +117,7 @@ TEST_CASE("chunks of all sizes take the time of the whole") {
     const auto timeline = simulated(graph, options);
     CAPTURE(chunk);
     REQUIRE(std::abs(timeline.makespan_s - 9) < 1e-9);
-    REQUIRE(timeline.spans.size() == 4);  // without pauses chunks are one span
+    REQUIRE(timeline.spans.size() == 4);  // without pauses, chunks are one span
   }
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("an order that cannot be kept is refused with the names of both") {
           "which comes later");
   options = options_of(graph, LinkRule::kInOrder, {"t", "r", "s"});
   REQUIRE(simulate(graph, options).is_ok());
-  // In the order of the program d comes after c, which waits for r.
+  // In program order d comes after c, which waits for r.
   options.compute = ComputeRule::kProgram;
   REQUIRE(simulate(graph, options).status().message() ==
           R"(the order cannot be kept: "t" is next on the link and waits for "r", )"
@@ -202,14 +202,14 @@ TEST_CASE("rules are known by name") {
           R"(the rule of the computing is "lazy"; it takes when_ready, program)");
 }
 
-// What holds of each timeline, whatever the rules.
+// Checks the invariants of every timeline, for any rules.
 void check_timeline(const Graph& graph, const SimulateOptions& options) {
   const auto timeline = simulated(graph, options);
   const auto before = neighbours_of(graph).before;
   std::vector<double> taken(graph.ops.size()), begin(graph.ops.size(), 1e9);
   std::map<int, double> until;
   for (const Span& span : timeline.spans) {
-    REQUIRE(span.begin_s >= until[span.processor] - 1e-9);  // one thing at a time
+    REQUIRE(span.begin_s >= until[span.processor] - 1e-9);  // one op at a time
     until[span.processor] = span.end_s;
     taken[span.op] += span.end_s - span.begin_s;
     begin[span.op] = std::min(begin[span.op], span.begin_s);
@@ -254,7 +254,7 @@ TEST_CASE("timelines of random graphs are possible under all rules") {
   }
 }
 
-// When a transfer could begin.
+// Time at which a transfer could begin.
 double ready_s(const Graph& graph, const Timeline& timeline, size_t op) {
   double ready = 0;
   for (const Edge& edge : graph.edges)
@@ -262,7 +262,7 @@ double ready_s(const Graph& graph, const Timeline& timeline, size_t op) {
   return ready;
 }
 
-TEST_CASE("nothing is sent at once while what comes before it could be") {
+TEST_CASE("no transfer starts while an earlier transfer could") {
   std::mt19937 dice(43);
   size_t pauses = 0;
   for (int i = 0; i < 300; ++i) {
@@ -274,7 +274,7 @@ TEST_CASE("nothing is sent at once while what comes before it could be") {
       pauses += timeline.pauses;
       for (const Span& span : timeline.spans)
         for (const size_t op : options.order) {
-          if (op == span.op) break;  // only those before it
+          if (op == span.op) break;  // only the transfers before it
           if (span.processor >= 0) break;
           CAPTURE(i, graph.ops[op].name, graph.ops[span.op].name, span.begin_s);
           const double ready = ready_s(graph, timeline, op);
@@ -287,7 +287,7 @@ TEST_CASE("nothing is sent at once while what comes before it could be") {
   REQUIRE(pauses > 100);
 }
 
-TEST_CASE("a link without an order sends what was ready first, and never rests") {
+TEST_CASE("a link without an order sends the first ready transfer, and never idles") {
   std::mt19937 dice(47);
   for (int i = 0; i < 300; ++i) {
     CAPTURE(i);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Orders of graphs made by hand, and the rule of TAC on random ones.
+// Orders of fixed graphs, and the rule of TAC on random graphs.
 #include "ordering/tictac.h"
 
 #include <algorithm>
@@ -30,7 +30,8 @@ std::vector<size_t> places_of(const std::vector<Placed>& placed) {
   return places;
 }
 
-// r0 and r1 are needed first, then r2 and r3 by one branch each, then r4 by both.
+// r0 and r1 are needed first. Then one branch needs r2, the other r3. Then the join of
+// both needs r4.
 Graph diamond() {
   return Builder()
       .transfer("r4", 1)
@@ -89,19 +90,21 @@ TEST_CASE("a chain whose transfers are listed backwards keeps its order") {
 }
 
 TEST_CASE("parallel transfers go by Johnson's rule, and TIC cannot tell them apart") {
-  // M < P by M: r3, r1. Then M > P by P from the largest: r2, r0.
+  // Transfers with M < P go first, by M: r3, r1. Transfers with M > P follow, by P from
+  // the largest: r2, r0.
   const auto graph = testing::parallel({9, 3, 6, 2}, {1, 4, 5, 7});
   REQUIRE(tac_of(graph) == Names{"r3", "r1", "r2", "r0"});
   REQUIRE(tic_of(graph) == Names{"r0", "r1", "r2", "r3"});
   REQUIRE(places_of(tic(graph)) == std::vector<size_t>{0, 0, 0, 0});
 }
 
-TEST_CASE("what both branches of a diamond need goes first, then its longer branch") {
-  // M+ with the general oracle: r0, r1 2; r2, r3 3; r4 5.
+TEST_CASE("transfers that both branches of a diamond need go first") {
+  // M+ with the general oracle is 2 for r0 and r1, 3 for r2 and r3, and 5 for r4.
   REQUIRE(tic_of(diamond()) == Names{"r1", "r0", "r2", "r3", "r4"});
   REQUIRE(places_of(tic(diamond())) == std::vector<size_t>{0, 0, 2, 2, 4});
-  // No P at first; M+ of r0 and r1 is 7, and both have one user, so the list decides.
-  // Then r0 has P 5 and goes; r2 M 2, P 3 before r3 M 6, P 8: min(8, 2) < min(3, 6).
+  // No transfer has a P at first. M+ of r0 and r1 is 7, and both have one user, so the
+  // list decides. Then r0 has P 5 and goes. r2 (M 2, P 3) goes before r3 (M 6, P 8):
+  // min(8, 2) < min(3, 6).
   REQUIRE(tac_of(diamond()) == Names{"r1", "r0", "r2", "r3", "r4"});
 }
 
@@ -148,7 +151,7 @@ struct Choices {
   int with_least = 0, without = 0;
 };
 
-// What TAC takes next, compared with the published rule.
+// Compares each choice of TAC with the published rule.
 void check_choices(const Graph& graph, Choices& count) {
   const auto transfers = transfers_of(graph);
   Outstanding outstanding(graph, TimeOracle::kMeasured);
@@ -164,7 +167,7 @@ void check_choices(const Graph& graph, Choices& count) {
         if (outstanding.has(k) && is_before(of[k], of[i])) is_least = false;
       is_some_least |= is_least;
       if (i == taken) is_taken_least = is_least;
-      // By its first part alone no other is before the one that is taken.
+      // By the first part of the rule alone, no transfer is before the chosen one.
       Properties first = of[i], second = of[taken];
       first.m_plus = second.m_plus = kInfinity;
       REQUIRE(!is_before(first, second));
@@ -182,7 +185,7 @@ TEST_CASE("TAC takes the least transfer wherever the published rule has one") {
     CAPTURE(i);
     check_choices(testing::random_graph(dice, 1 + dice() % 8), count);
   }
-  // So rare is it that nobody is the least.
+  // Only one choice has no least transfer.
   REQUIRE(count.with_least == 9077);
   REQUIRE(count.without == 1);
 }

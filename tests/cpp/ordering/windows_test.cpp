@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Windows of transfers by hand.
+// Windows of transfers, computed by hand.
 #include "ordering/windows.h"
 
 #include "harness/catch.h"
