@@ -51,7 +51,7 @@ TEST_CASE("two members at one address are different members") {
   CHECK(*parsed == a);
 }
 
-TEST_CASE("what is no handle is refused with the reason") {
+TEST_CASE("text that is no handle is refused with the reason") {
   const auto reason = [](const std::string& text) {
     const auto parsed = Handle::parse(text);
     REQUIRE(!parsed.is_ok());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Members that are left out of a view, and how they come back.
+// Exclusion of members from a view, and their return.
 
 #include "membership/members.h"
 
@@ -14,7 +14,8 @@ using std::chrono::seconds;
 
 namespace {
 
-// It has had operation 5, and keeps it no more.
+// Report of a member that has received all results up to operation 5, and keeps none of
+// them.
 Report had_up_to_5(int32_t size) {
   Report report = report_of(size, 5, 5);
   report.kept = Seq(6);
@@ -25,23 +26,24 @@ Report had_up_to_5(int32_t size) {
 
 TEST_CASE("a member is left out although it would answer, and is not waited for") {
   Members members(4);
-  for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+  for (auto& m : members.all) m->verdict = std::nullopt;  // does not rejoin at once
   members[1].change.leave_out(Rank(3), members.now);
-  members.run(milliseconds(30));  // the turn of 1, and no answer time-out
+  members.run(
+      milliseconds(30));  // time for the turn of rank 1, but not for an answer time-out
   for (const int32_t r : {0, 1, 2}) {
     CHECK(members.view(r).number == 2);
     CHECK(members.view(r).members == set_of(4, {0, 1, 2}));
   }
-  // It has heard, and asks to be taken in as any other.
+  // Rank 3 has learned of its exclusion, and asks to rejoin like any excluded member.
   CHECK(members[3].installed.size() >= 1);
   CHECK(members.sent[ViewStep::kJoin] > 0);
 }
 
-TEST_CASE("who is to be left out is asked where the others are no majority") {
+TEST_CASE("a member to exclude is asked if the others are no majority") {
   for (const bool is_silent : {false, true}) {
     Members members(4);
     members.is_lost = without({0});
-    for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+    for (auto& m : members.all) m->verdict = std::nullopt;  // does not rejoin at once
     for (const int32_t r : {2, 3}) members[r].change.leave_out(Rank(1), members.now);
     for (const int32_t r : {1, 2, 3}) {
       if (is_silent)
@@ -58,13 +60,14 @@ TEST_CASE("who is to be left out is asked where the others are no majority") {
   }
 }
 
-TEST_CASE("who is to be left out is asked where what is open needs it") {
+TEST_CASE("a member to exclude is asked if open operations need it") {
   for (const int32_t needed : {2, 3, 4}) {
     for (const bool answers : {true, false}) {
       Members members(4);
-      for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+      for (auto& m : members.all) m->verdict = std::nullopt;  // does not rejoin at once
       for (const int32_t r : {0, 1, 2}) {
-        // Where 2 are needed these have had it, and make no other.
+        // If 2 members are needed, ranks 1 and 2 have received the result, so they
+        // compute no other.
         const bool has_had = needed == 2 && r > 0;
         if (has_had) members[r].mine = had_up_to_5(4);
         members[r].mine.open = Seq(has_had ? 0 : 5);
@@ -72,10 +75,10 @@ TEST_CASE("who is to be left out is asked where what is open needs it") {
       }
       if (!answers) members.is_lost = without({3});
       members[1].change.leave_out(Rank(3), members.now);
-      members.run(milliseconds(30));  // the turn of 1
+      members.run(milliseconds(30));  // the turn of rank 1
       const bool is_needed = needed != 3;
       CHECK((members.view(1).number == 2) == (answers || !is_needed));
-      // That it does not answer the others notice, too.
+      // The other members notice, too, that rank 3 does not answer.
       for (const int32_t r : {0, 1, 2})
         if (!answers) members[r].change.on_silent(Rank(3), members.now);
       members.run(seconds(10));
@@ -86,21 +89,21 @@ TEST_CASE("who is to be left out is asked where what is open needs it") {
   }
 }
 
-TEST_CASE("who is asked late for a result that it alone keeps has time to answer") {
+TEST_CASE("a member asked late for a result that only it keeps has time to answer") {
   struct Row {
     bool has_had, answers;
   };
   for (const Row& row : {Row{true, true}, Row{true, false}, Row{false, true}}) {
     Members members(5);
     members.is_lost = row.answers ? without({0}) : without({0, 4});
-    for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+    for (auto& m : members.all) m->verdict = std::nullopt;  // does not rejoin at once
     for (const int32_t r : {2, 3})
       if (row.has_had) members[r].mine = had_up_to_5(5);
     members[1].mine.open = Seq(5);
     members[1].mine.needed = 2;
     members[1].change.leave_out(Rank(4), members.now);
     members[1].change.on_silent(Rank(0), members.now);
-    // 1 waits for 0 first.
+    // Rank 1 waits for the answer of rank 0 first.
     members.run(milliseconds(99));
     CHECK(members.view(1).number == 1);
     CHECK(members.count(ViewStep::kPrepare) == 2);
@@ -108,14 +111,14 @@ TEST_CASE("who is asked late for a result that it alone keeps has time to answer
     INFO(row.has_had << " " << row.answers);
     const bool waits = row.has_had && !row.answers;
     CHECK((members.view(1).number == 1) == waits);
-    // It costs no more than another one that is silent.
+    // The wait takes no longer than for any other silent member.
     members.run(milliseconds(400));
     CHECK(members.view(1).number == 2);
     CHECK(members.view(1).has(Rank(4)) == (row.has_had && row.answers));
   }
 }
 
-TEST_CASE("who stays out asks nobody until it has another state") {
+TEST_CASE("a member that stays out does not ask until it has another state") {
   Members members(4);
   members[3].change.stay_out();
   members[1].change.leave_out(Rank(3), members.now);
@@ -130,7 +133,7 @@ TEST_CASE("who stays out asks nobody until it has another state") {
 
 namespace {
 
-// Of 3, rank 2 is out and has heard of it.
+// A group of 3 in which rank 2 is excluded and has learned of it.
 struct LeftOut : Members {
   LeftOut() : Members(3) {
     is_lost = without({2});
@@ -146,7 +149,7 @@ struct LeftOut : Members {
 
 namespace {
 
-// Hands out letters until rank 2 is told, and asks.
+// Delivers messages until rank 2 knows that it is excluded, and asks to rejoin.
 void tell(LeftOut& members) {
   while (!members[2].change.is_removed()) {
     const Letter letter = members.post.front();
@@ -159,7 +162,8 @@ void tell(LeftOut& members) {
 
 }  // namespace
 
-TEST_CASE("who was taken in with another state says in another view what it has") {
+TEST_CASE(
+    "a member that rejoined with another state reports its results in another view") {
   LeftOut members;
   for (int32_t r = 0; r < 3; ++r) members[r].mine = report_of(3, 5, 5);
   tell(members);
@@ -209,7 +213,8 @@ TEST_CASE("a refusal from before it heard of another view is none") {
   refusal.view = members.view(2).number;
   refusal.ballot = members.post.back().message.ballot;
   refusal.text = "it has seen another result";
-  // It was taken in and left out again meanwhile, and may have that result no more.
+  // Rank 2 has rejoined and was excluded again meanwhile, so the refused result may be
+  // gone.
   ViewMessage newer;
   newer.step = ViewStep::kView;
   newer.proposed = members.view(2);
@@ -219,13 +224,13 @@ TEST_CASE("a refusal from before it heard of another view is none") {
   CHECK(out.change.on_message(Rank(1), refusal, members.now).is_ok());
   CHECK(out.refusals.empty());
   CHECK(out.change.next_look());
-  // What it asks with now may be refused.
+  // The state of its present question may be refused.
   refusal.ballot = members.post.back().message.ballot;
   CHECK(out.change.on_message(Rank(1), refusal, members.now).is_ok());
   CHECK(out.refusals.size() == 1);
 }
 
-TEST_CASE("who was left out is told, joins, and is somebody new") {
+TEST_CASE("an excluded member is told, rejoins, and counts as a new member") {
   LeftOut members;
   members.run(milliseconds(20));
   REQUIRE(members.agree({0, 1, 2}));
@@ -237,7 +242,7 @@ TEST_CASE("who was left out is told, joins, and is somebody new") {
   CHECK_FALSE(members[2].installed[0].has(Rank(2)));
 }
 
-TEST_CASE("who was left out and must not return hears why, and asks no more") {
+TEST_CASE("an excluded member that must not return gets the reason, and asks no more") {
   LeftOut members;
   const Status why(Code::kPeerLost, "it has seen another result\x01");
   members[0].verdict = members[1].verdict = why;
@@ -249,9 +254,9 @@ TEST_CASE("who was left out and must not return hears why, and asks no more") {
   CHECK(members.view(0).number == 2);
 }
 
-TEST_CASE("who gets no answer to its join asks the next one") {
+TEST_CASE("a member without an answer to its join asks the next member") {
   LeftOut members;
-  members[0].verdict.reset();  // cannot say yet
+  members[0].verdict.reset();  // cannot decide yet
   members[1].verdict.reset();
   std::vector<int32_t> sponsors;
   members.is_lost = [&](const Letter& letter) {
@@ -271,7 +276,8 @@ namespace {
 
 const Status kNeverSaid(Code::kRetryLater, "");
 
-// Of those that are in, on which it failed: it has had alone what they cannot compare.
+// The operation failed on the other members. Rank 2 alone has received a result of it,
+// and the others cannot compare that result.
 struct HadAlone : LeftOut {
   HadAlone() {
     (*this)[2].mine.had = {{Seq(5), 0, 77}};
@@ -281,7 +287,7 @@ struct HadAlone : LeftOut {
 
 }  // namespace
 
-TEST_CASE("who has had what nobody can compare is refused once all have said so") {
+TEST_CASE("a member with a result that none can compare is refused after all answers") {
   HadAlone members;
   members.run(milliseconds(20));
   REQUIRE(members[2].refusals.size() == 1);
@@ -290,7 +296,7 @@ TEST_CASE("who has had what nobody can compare is refused once all have said so"
   CHECK(members.count(ViewStep::kJoin) == 2);
   CHECK_FALSE(members[2].change.next_look());
   CHECK(members.view(0).number == 2);
-  // With another state it asks all of them again.
+  // With another state, rank 2 asks all members again.
   members[1].verdict = Status::ok();
   members[2].change.rejoin(members.now);
   members.run(milliseconds(50));
@@ -298,7 +304,7 @@ TEST_CASE("who has had what nobody can compare is refused once all have said so"
   CHECK(members.view(2).has(Rank(2)));
 }
 
-TEST_CASE("who has had what one member can compare does not wait to ask it") {
+TEST_CASE("a member with a result that one member can compare asks it without delay") {
   HadAlone members;
   members[1].verdict = Status::ok();
   members.run(milliseconds(20));
@@ -306,7 +312,7 @@ TEST_CASE("who has had what one member can compare does not wait to ask it") {
   CHECK(members.view(2).has(Rank(2)));
 }
 
-TEST_CASE("while one member may say it later nobody is refused") {
+TEST_CASE("no member is refused while one answer may still come") {
   HadAlone members;
   members[1].verdict.reset();
   std::vector<int32_t> sponsors;
@@ -322,7 +328,7 @@ TEST_CASE("while one member may say it later nobody is refused") {
   CHECK(members[2].refusals.size() == 1);
 }
 
-TEST_CASE("who hears that it failed meanwhile asks without what it had") {
+TEST_CASE("a member whose operation has failed meanwhile asks without its result") {
   HadAlone members;
   members.is_lost = [&](const Letter& letter) {
     if (letter.from == Rank(1) && letter.message.step == ViewStep::kRefuse) {
@@ -336,10 +342,10 @@ TEST_CASE("who hears that it failed meanwhile asks without what it had") {
   CHECK(members.view(2).has(Rank(2)));
 }
 
-TEST_CASE("what was said in another view is asked again") {
+TEST_CASE("answers of another view are asked for again") {
   HadAlone members;
   tell(members);
-  // 0 has said it, and 1 says it in a view that 2 does not know yet.
+  // Rank 0 has refused. Rank 1 refuses in a view that rank 2 does not know yet.
   ViewMessage refusal;
   refusal.step = ViewStep::kRefuse;
   for (const int32_t r : {0, 1}) {
@@ -349,14 +355,14 @@ TEST_CASE("what was said in another view is asked again") {
   CHECK(members[2].refusals.empty());
 }
 
-TEST_CASE("nobody waits for a view that has lost its majority") {
+TEST_CASE("no member waits for a view that has lost its majority") {
   for (const bool stays_out : {false, true}) {
     for (const bool hears_first : {false, true}) {
       LeftOut members;
       Member& out = members[2];
       if (stays_out) out.change.stay_out();
       for (auto& m : members.all) {
-        m->verdict.reset();  // not back at once
+        m->verdict.reset();  // does not rejoin at once
         if (stays_out) m->verdict = Status(Code::kPeerLost, "its log is full");
       }
       members.run(milliseconds(20));
@@ -386,7 +392,7 @@ TEST_CASE("a member that one of the view cannot take in asks the others") {
     members[r].change.on_silent(Rank(4), members.now);
   members.run(milliseconds(110));
   REQUIRE(members.view(0).members == set_of(5, {0, 1, 2, 3}));
-  // 0 is cut off from 1 and 2, and 3 and 4 do not know it.
+  // Rank 0 is cut off from ranks 1 and 2. Ranks 3 and 4 do not know it.
   members.is_lost = [](const Letter& letter) {
     const auto is = [&](int32_t a, int32_t b) {
       return (letter.from == Rank(a) && letter.to == Rank(b)) ||
@@ -403,7 +409,8 @@ TEST_CASE("a member that one of the view cannot take in asks the others") {
   CHECK(members.view(3).has(Rank(4)));
 }
 
-TEST_CASE("who would wait in vain is not taken in, and changes no more than it asks") {
+TEST_CASE(
+    "a member that would wait in vain does not rejoin, with one attempt per join") {
   LeftOut members;
   for (const int32_t r : {0, 1}) {
     Report& mine = members[r].mine;
@@ -415,12 +422,12 @@ TEST_CASE("who would wait in vain is not taken in, and changes no more than it a
   members.run(milliseconds(1600));
   CHECK(members.view(0).members == set_of(3, {0, 1}));
   CHECK(members.count(ViewStep::kJoin) > 1);
-  // One attempt for each.
+  // One attempt for each join.
   CHECK(members.view(0).number <=
         2 + static_cast<uint32_t>(members.count(ViewStep::kJoin)));
 }
 
-TEST_CASE("who is too far behind, or whose operations nobody can cut, cannot return") {
+TEST_CASE("a member too far behind, or with operations without a cut, cannot return") {
   struct Row {
     uint64_t known, settled, first_cut;
     const char* why;
@@ -430,7 +437,7 @@ TEST_CASE("who is too far behind, or whose operations nobody can cut, cannot ret
            Row{100'000, 4, 1, "operations can be open"},
        }) {
     LeftOut members;
-    // As it is when many views have gone by.
+    // A view as it may be after many view changes.
     View later = members.view(0);
     later.number = 9;
     later.cuts[0].first = Seq(row.first_cut);

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Members of a group as their view changes see them: messages in a queue, and a time
-// that the test moves on. Not thread-safe.
+// Members of a group, reduced to their view changes. Messages wait in a queue, and the
+// test moves the time. Not thread-safe.
 
 #include <algorithm>
 #include <deque>
@@ -21,7 +21,7 @@
 
 namespace aikido::membership::testing {
 
-// One of several members whose messages wait in a queue until the test lets them go.
+// One of several members. Its messages wait in a queue until the test delivers them.
 struct Member final : ViewChangeHost {
   struct Letter {
     Rank from, to;
@@ -35,7 +35,7 @@ struct Member final : ViewChangeHost {
         post(queue) {}
 
   void send_view(Rank to, const ViewMessage& message) override {
-    // As on the wire.
+    // The message passes through its encoding.
     auto decoded =
         decode_view_message(encode(message), change.view().members.world_size());
     REQUIRE(decoded.is_ok());
@@ -69,7 +69,7 @@ struct Member final : ViewChangeHost {
   int num_promises = 0;
   std::vector<View> installed;
   std::vector<std::string> refusals;
-  Rank culprit = kNoRank;  // of the last one
+  Rank culprit = kNoRank;  // culprit of the last refusal
   std::optional<Status> verdict = Status::ok();
 };
 using Letter = Member::Letter;
@@ -82,7 +82,8 @@ struct Members {
   Member& operator[](int32_t r) { return *all[static_cast<size_t>(r)]; }
   const View& view(int32_t r) { return (*this)[r].change.view(); }
 
-  // Hands out what waits and what it causes, but what `is_lost` says.
+  // Delivers the waiting messages and the messages that they cause, except those for
+  // which `is_lost` is true.
   void pump() {
     while (!post.empty()) {
       const Letter letter = post.front();
@@ -93,7 +94,7 @@ struct Members {
       REQUIRE(to.change.on_message(letter.from, letter.message, now).is_ok());
     }
   }
-  // Time passes for everybody, in steps of a millisecond.
+  // Moves the time of all members, in steps of a millisecond.
   void run(Duration time) {
     for (const TimePoint end = now + time; now < end;) {
       pump();
@@ -105,7 +106,7 @@ struct Members {
   void lose(Rank rank, std::initializer_list<int32_t> seen_by) {
     for (const int32_t r : seen_by) (*this)[r].change.on_lost(rank, now);
   }
-  // All of `ranks` are in the same view and nothing is under way.
+  // True if all of `ranks` are in the same view and none of them changes it.
   bool agree(std::initializer_list<int32_t> ranks) {
     const View& first = view(*ranks.begin());
     return std::all_of(ranks.begin(), ranks.end(), [&](int32_t r) {
@@ -123,7 +124,7 @@ struct Members {
   TimePoint now{std::chrono::milliseconds(1)};
 };
 
-// Nothing from or to these ranks arrives.
+// True for messages from or to these ranks.
 inline auto without(std::initializer_list<int32_t> ranks) {
   return [cut = aikido::testing::ranks_of(ranks)](const Letter& letter) {
     return std::any_of(cut.begin(), cut.end(),
@@ -131,7 +132,7 @@ inline auto without(std::initializer_list<int32_t> ranks) {
   };
 }
 
-// Of a member that knows of nothing yet: it is told.
+// Prepare of a member that does not know the view. The answer tells it.
 inline ViewMessage prepare_of(Rank rank) {
   ViewMessage prepare;
   prepare.ballot = {9, rank};

@@ -15,7 +15,7 @@ using namespace aikido::testing;
 
 namespace {
 
-// Nobody is moved or restored.
+// Plan of a view change without moved and restored owners.
 ViewPlan plan_of(int32_t size, std::map<Rank, Report> answers) {
   ViewPlan plan;
   plan.answers = std::move(answers);
@@ -30,7 +30,8 @@ bool has(const Report& report, Seq seq, int32_t number) {
          });
 }
 
-// In the random lives: whether the result of this shard is in parts, if it has any.
+// True if the result of this shard is in parts, in the random histories below.
+// Requires: the shard has parts.
 bool is_in_parts(const Cut& cut, Seq seq, int32_t shard) {
   return cut.is_divided(shard) && (seq.value + static_cast<uint64_t>(shard)) % 2 == 0;
 }
@@ -48,8 +49,8 @@ bool is_sound(const View& view, int32_t size) {
   return again.is_ok() && *again == view;
 }
 
-// The operations beyond `open.first`, up to `open.second`. Returns how many shards of
-// them are held.
+// Checks the operations beyond `open.first`, up to `open.second`. Returns how many of
+// their shards are held.
 size_t check_open(const View& old, const View& next, const ViewPlan& plan,
                   const std::map<Rank, Report>& all, std::pair<Seq, Seq> open) {
   size_t held_here = 0;
@@ -90,7 +91,7 @@ size_t check_open(const View& old, const View& next, const ViewPlan& plan,
 
 }  // namespace
 
-TEST_CASE("who answers is a member, and keeps its seat") {
+TEST_CASE("an answering rank is a member, and keeps its seat") {
   View old = View::first_of(3);
   old.number = 4;
   old.seats[2] = {3, Seq(9)};
@@ -102,7 +103,7 @@ TEST_CASE("who answers is a member, and keeps its seat") {
   CHECK(is_sound(next, 3));
 }
 
-TEST_CASE("who owns no shards sends a result on only where nobody else can") {
+TEST_CASE("a member without shards sends a result only if no other can") {
   ViewPlan move = plan_of(4, {});
   for (int32_t r = 0; r < 4; ++r) move.answers[Rank(r)] = report_of(4, 4, 4);
   move.moved.insert(Rank(3));
@@ -125,11 +126,12 @@ TEST_CASE("who owns no shards sends a result on only where nobody else can") {
   }
 }
 
-TEST_CASE("who has closed what another one has is not to get it") {
+TEST_CASE("a member that has closed a result which another has does not get it") {
   struct Row {
     const char* name;
-    uint64_t closed;           // with which mask rank 1, its owner, has closed it
-    std::vector<int32_t> has;  // it with mask 7, beyond what is settled
+    uint64_t closed;  // mask with which rank 1, the owner, has closed the shard
+    std::vector<int32_t> has;  // members that have received it with mask 7, beyond
+                               // their acknowledged operations
     bool is_held, is_lacking;
   };
   for (const Row& row : {
@@ -149,9 +151,9 @@ TEST_CASE("who has closed what another one has is not to get it") {
     REQUIRE((held != nullptr) == row.is_held);
     if (held == nullptr) continue;
     CHECK(held->lacking.contains(Rank(1)) == row.is_lacking);
-    CHECK((held->holder == Rank(1)) != row.is_lacking);  // as its owner it sends it on
+    CHECK((held->holder == Rank(1)) != row.is_lacking);  // its owner sends it
   }
-  // What its holder needs no more it does not name.
+  // The view does not list a result that its holder has acknowledged.
   ViewPlan plan = plan_of(4, {});
   for (int32_t r = 0; r < 4; ++r)
     plan.answers[Rank(r)] = report_of(4, 5, r == 0 ? 5u : 4u);
@@ -160,14 +162,14 @@ TEST_CASE("who has closed what another one has is not to get it") {
       next_view(View::first_of(4), plan).held_at(Seq(5), 1)->lacking.contains(Rank(1)));
 }
 
-TEST_CASE("a result that somebody has stays with a holder") {
+TEST_CASE("a result that some member has stays with a holder") {
   struct Row {
     const char* name;
     std::vector<int32_t> holders;  // of shard 1 of operation 5
     std::vector<int32_t> moved;
-    int32_t holder;  // -1: nobody sends it on
+    int32_t holder;  // -1: no member sends it
   };
-  // Of 4 members; rank 1 owns shard 1.
+  // A group of 4 in which rank 1 owns shard 1.
   for (const Row& row : {
            Row{"the old owner first", {0, 1, 3}, {}, 1},
            Row{"another one if it has not got it", {2, 3}, {}, 2},
@@ -209,7 +211,7 @@ TEST_CASE("a shard that was held before stays with its holder if it can") {
   CHECK(next.held[0] == Held{Seq(5), 0, Rank(2), set_of(3, {0})});
 }
 
-TEST_CASE("what is settled counts as had by whoever has settled it") {
+TEST_CASE("an acknowledged result counts as received by its member") {
   const View next = next_view(
       View::first_of(2),
       plan_of(2, {{Rank(0), report_of(2, 6, 5)}, {Rank(1), report_of(2, 6, 4)}}));
@@ -223,13 +225,14 @@ TEST_CASE("open shards keep their owner if it is there and not moved") {
     std::vector<int32_t> answers, moved;
     std::initializer_list<int32_t> open, coming;  // owners
   };
-  // Operations 3 and 4 are open, 5 has not been heard of.
+  // Operations 3 and 4 are open. No member has heard of operation 5.
   for (const Row& row : {
            Row{{0, 1, 2, 3}, {}, {0, 1, 2, 3}, {0, 1, 2, 3}},
            Row{{0, 1, 2, 3}, {2}, {0, 1, 3, 3}, {0, 1, 3}},
            Row{{0, 1, 3}, {}, {0, 1, 3, 3}, {0, 1, 3}},
            Row{{0, 1, 3}, {0}, {1, 1, 1, 3}, {1, 3}},
-           // Nobody is left that is not moved: somebody must own all the same.
+           // All remaining members are moved, but the shards need an owner all the
+           // same.
            Row{{1, 2}, {1, 2}, {1, 1, 1, 1}, {1}},
        }) {
     ViewPlan plan = plan_of(4, {});
@@ -259,7 +262,7 @@ TEST_CASE("the shard of an owner that is lost goes to all others in parts") {
            Row{{0, 1, 2, 3}, {2}, {{2, ranks_of({3, 0, 1})}}},
            Row{{0, 1, 3}, {}, {{2, ranks_of({3, 0, 1})}}},
            Row{{0, 1, 3}, {0}, {{0, ranks_of({1, 3})}, {2, ranks_of({1, 3})}}},
-           // There is nobody to share it with.
+           // No other member can share the shard.
            Row{{1, 2}, {1}, {}},
        }) {
     const View next = view_of(View::first_of(4), row);
@@ -267,7 +270,8 @@ TEST_CASE("the shard of an owner that is lost goes to all others in parts") {
     CHECK(next.cut_of(Seq(4)).divisions == row.divisions);
     CHECK(next.cut_of(Seq(5)).divisions.empty());
   }
-  // Whoever is lost later: a shard is divided once, and a part goes to one of the rest.
+  // A shard is divided once only. If the owner of a part is lost later, another member
+  // gets the whole part.
   View view = view_of(View::first_of(4), {{0, 1, 2}, {}, {}});
   CHECK(view.cut_of(Seq(4)).divisions ==
         std::vector<Division>{{3, ranks_of({0, 1, 2})}});
@@ -286,7 +290,7 @@ TEST_CASE("a large group shares a shard among some") {
   CHECK(divisions[0].owners == ranks_of({0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST_CASE("what is settled is sent on whole or in parts, as its holder has it") {
+TEST_CASE("an acknowledged result is sent whole or in parts, as its holder has it") {
   View old = View::first_of(3);
   old.cuts[0].divisions = {{1, ranks_of({0, 2})}};
   for (const bool is_in_parts : {false, true}) {
@@ -301,19 +305,20 @@ TEST_CASE("what is settled is sent on whole or in parts, as its holder has it") 
   }
 }
 
-TEST_CASE("who is restored owns shards of operations to come only") {
+TEST_CASE("a restored owner owns shards of future operations only") {
   View old = View::first_of(3);
   old.cuts = {{Seq(1), ranks_of({0, 1}), RankSet(3)}};
   ViewPlan plan = plan_of(3, {});
   for (int32_t r = 0; r < 3; ++r) plan.answers[Rank(r)] = report_of(3, 7, 6);
-  CHECK(next_view(old, plan).cuts == old.cuts);  // a member is no owner by itself
+  CHECK(next_view(old, plan).cuts ==
+        old.cuts);  // a member does not become an owner by itself
   plan.restored.insert(Rank(2));
   const View next = next_view(old, plan);
   CHECK(next.cut_of(Seq(7)).owners == ranks_of({0, 1}));
   CHECK(next.cut_of(Seq(8)).owners == ranks_of({0, 1, 2}));
 }
 
-TEST_CASE("who is restored as another one is moved owns whole shards") {
+TEST_CASE("a member that is restored while another is moved owns whole shards") {
   View old = View::first_of(4);
   old.cuts = {{Seq(1), ranks_of({0, 1, 2}), RankSet(4)}};
   ViewPlan plan = plan_of(4, {});
@@ -326,7 +331,7 @@ TEST_CASE("who is restored as another one is moved owns whole shards") {
   CHECK(next.cut_of(Seq(8)).divisions.empty());
 }
 
-TEST_CASE("who returns takes part from the first operation that nobody knows of") {
+TEST_CASE("a rejoining member takes part from the first unknown operation") {
   View old = View::first_of(3);
   old.number = 2;
   old.members = set_of(3, {0, 1});
@@ -338,19 +343,19 @@ TEST_CASE("who returns takes part from the first operation that nobody knows of"
   const View next = next_view(old, plan);
   CHECK(is_sound(next, 3));
   CHECK(next.members == RankSet::full(3));
-  // Somebody new: what it sent before view 3 is of its former life.
+  // Rank 2 counts as a new member: its messages from before view 3 are ignored.
   CHECK(next.seats[2] == Seat{3, Seq(10)});
   CHECK_FALSE(next.takes_part(Rank(2), Seq(9)));
   CHECK_FALSE(next.is_owner(Rank(2)));
-  // It gets what it missed from those that have it: of operation 5 three shards, two
-  // of each later one, and nothing of 9, which nobody has.
+  // Members that have the missed results send them to rank 2: three shards of operation
+  // 5, and two of each later operation. No member has a result of operation 9.
   CHECK(next.held.size() == 3 + 3 * 2);
   for (const Held& held : next.held) CHECK(held.lacking == set_of(3, {2}));
 }
 
-TEST_CASE("cuts stay while somebody can send results that they cut") {
+TEST_CASE("cuts stay while some member can send their results") {
   View old = View::first_of(3);
-  // Rank 2 has results up to 4 and is left out while the others go on.
+  // Rank 2 has results up to 4, and is excluded while the others continue.
   View next = next_view(old, plan_of(3, {{Rank(0), report_of(3, 10, 9)},
                                          {Rank(1), report_of(3, 10, 9)}}));
   ViewPlan plan =
@@ -365,7 +370,7 @@ TEST_CASE("cuts stay while somebody can send results that they cut") {
   CHECK(next.cut_of(Seq(11)).owners.size() == 2);
   CHECK(next.cut_of(Seq(31)).owners.size() == 1);
   REQUIRE(next.held_at(Seq(5), 2) != nullptr);
-  // All are in again; the log of one still reaches back.
+  // All members are in the view again. The log of one member still reaches back.
   plan = plan_of(3, {});
   for (int32_t r = 0; r < 3; ++r) {
     plan.answers[Rank(r)] = report_of(3, 60, 55);
@@ -379,13 +384,13 @@ TEST_CASE("cuts stay while somebody can send results that they cut") {
   CHECK(next.cuts.size() == 1);
 }
 
-TEST_CASE("who knew of more may be gone: what was cut beyond is cut anew") {
+TEST_CASE("operations known only to a lost member are cut anew") {
   View old = View::first_of(4);
   old.number = 3;
   old.cuts = {{Seq(1), ranks_of({0, 1, 2, 3}), RankSet(4)},
               {Seq(11), ranks_of({0, 1, 2}), RankSet(4)},
               {Seq(21), ranks_of({0, 1}), RankSet(4)}};
-  // Rank 3 had called 20 operations; the others have not heard of the last 15.
+  // Rank 3 has called 20 operations. The others have not heard of the last 15.
   ViewPlan plan = plan_of(4, {});
   for (int32_t r = 0; r < 3; ++r) plan.answers[Rank(r)] = report_of(4, 5, 3);
   const View next = next_view(old, plan);
@@ -395,7 +400,7 @@ TEST_CASE("who knew of more may be gone: what was cut beyond is cut anew") {
   CHECK(next.cuts.size() == 2);
 }
 
-TEST_CASE("who is out counts so from the first operation that nobody knows of") {
+TEST_CASE("an excluded member counts as out from the first unknown operation") {
   const auto report = [](uint64_t known) { return report_of(3, known, known - 1); };
   View next = next_view(View::first_of(3),
                         plan_of(3, {{Rank(0), report(10)}, {Rank(1), report(9)}}));
@@ -406,20 +411,20 @@ TEST_CASE("who is out counts so from the first operation that nobody knows of") 
   plan.joining = {{Rank(2), report_of(3, 10, 8)}};
   next = next_view(next, plan);
   CHECK(is_sound(next, 3));
-  // It is the same for one that is made again meanwhile.
+  // The list of excluded members stays the same if a cut is made again.
   CHECK(next.cut_of(Seq(10)).out == RankSet(3));
   CHECK(next.cut_of(Seq(20)).out == set_of(3, {2}));
   CHECK(next.cut_of(Seq(21)).out == RankSet(3));
   CHECK(next.cut_of(Seq(21)).owners == ranks_of({0, 1}));
 }
 
-TEST_CASE("who would wait for what is passed over and nowhere is left out") {
+TEST_CASE("a member that would wait for a skipped result in vain is excluded") {
   struct Row {
     const char* name;
-    std::vector<int32_t> answers;    // of 0 .. 4
+    std::vector<int32_t> answers;    // of ranks 0 .. 4
     std::vector<int32_t> passed;     // have copied a state behind operation 6
     std::vector<int32_t> lacking;    // have results up to 4; the others up to 6
-    std::vector<int32_t> forgetful;  // keep nothing
+    std::vector<int32_t> forgetful;  // keep no results
     std::vector<int32_t> in_vain;
     std::vector<int32_t> members;
     uint64_t passed_from = 5;
@@ -440,7 +445,7 @@ TEST_CASE("who would wait for what is passed over and nowhere is left out") {
                {},
                {},
                {1, 2, 3, 4}},
-           // It may be a strict one that each has had.
+           // Operation 5 may be strict, with a result that each member has received.
            Row{"it is settled only",
                {1, 2, 3, 4},
                {},
@@ -489,18 +494,19 @@ TEST_CASE("who would wait for what is passed over and nowhere is left out") {
   }
 }
 
-TEST_CASE("who came late would wait in vain for what the others have forgotten") {
+TEST_CASE("a late member would wait in vain for results that the others dropped") {
   struct Row {
     const char* name;
     bool is_in_vain;
     std::function<void(View&, std::map<Rank, Report>&)> prepare;
   };
-  // 1 came after operation 5, and waits for it; 2, 3 and 4 have had it.
+  // Rank 1 came after operation 5, and waits for it. Ranks 2, 3 and 4 have received its
+  // result.
   for (const Row& row : {
            Row{"nobody keeps it", true, [](View&, auto&) {}},
            Row{"somebody keeps it", false,
                [](View&, auto&all) { all[Rank(3)].kept = Seq(5); }},
-           // They keep it as long.
+           // The others keep the result for a member that takes part.
            Row{"it takes part", false,
                [](View&old, auto&) { old.seats[1].first = Seq(5); }},
            Row{"it waits for nothing", false,
@@ -528,8 +534,9 @@ TEST_CASE("who came late would wait in vain for what the others have forgotten")
   }
 }
 
-TEST_CASE("who is left out takes along what it could have sent") {
-  // 0 has 5 and waits for 6, 1 waits for 5, and 2, 3 and 4 have passed over both.
+TEST_CASE("an excluded member takes its results along") {
+  // Rank 0 has operation 5 and waits for 6. Rank 1 waits for 5. Ranks 2, 3 and 4 have
+  // skipped through both.
   ViewPlan plan =
       plan_of(5, {{Rank(0), report_of(5, 6, 5)}, {Rank(1), report_of(5, 6, 4)}});
   for (int32_t r = 2; r < 5; ++r) {
@@ -539,7 +546,7 @@ TEST_CASE("who is left out takes along what it could have sent") {
     plan.answers[Rank(r)].kept = Seq(7);
   }
   CHECK(next_view(View::first_of(5), plan).members == set_of(5, {2, 3, 4}));
-  // A part of it is here, and it waits for the rest.
+  // Rank 1 has received a shard of operation 6, and waits for the rest.
   plan.answers[Rank(0)] = report_of(5, 6, 6);
   plan.answers[Rank(1)].settled = Seq(5);
   plan.answers[Rank(1)].had = {{Seq(6), 0, 1}};
@@ -549,7 +556,7 @@ TEST_CASE("who is left out takes along what it could have sent") {
   CHECK(next_view(View::first_of(5), plan).members == set_of(5, {2, 3, 4}));
 }
 
-TEST_CASE("who returns is not taken in to wait in vain") {
+TEST_CASE("a member does not rejoin to wait in vain") {
   View old = View::first_of(4);
   old.members = set_of(4, {0, 1, 2});
   ViewPlan plan = plan_of(4, {});
@@ -565,7 +572,7 @@ TEST_CASE("who returns is not taken in to wait in vain") {
   CHECK(next_view(old, plan).members == RankSet::full(4));
 }
 
-// Random lives: members get results, call ahead, are moved, leave and return.
+// Random histories: members get results, call ahead, are moved, leave and rejoin.
 TEST_CASE("every view that follows keeps the rules") {
   std::mt19937 random(20240311);
   const auto below = [&](size_t n) { return static_cast<int32_t>(random() % n); };
@@ -575,7 +582,7 @@ TEST_CASE("every view that follows keeps the rules") {
     View old = View::first_of(n);
     std::vector<Report> reports(static_cast<size_t>(n), report_of(n, 0, 0));
     for (int change = 0; change < 12; ++change) {
-      // Somewhat ahead, and some results of what is open.
+      // Moves each member ahead, and gives it some results of open operations.
       for (int32_t r = 0; r < n; ++r) {
         Report& mine = reports[static_cast<size_t>(r)];
         if (!old.has(Rank(r))) continue;
@@ -639,7 +646,7 @@ TEST_CASE("every view that follows keeps the rules") {
       }
     }
   }
-  // It was about something.
+  // The histories were long enough to test the rules.
   CHECK(num_held > 1000);
   CHECK(num_joined > 100);
   CHECK(num_recut > 500);

@@ -112,7 +112,7 @@ TEST_CASE("a token is of no use without the secret of the member") {
   guessed[1].secret[15] ^= std::byte{1};
   CHECK(roster(7, all, all[0]).token(Rank(1)) !=
         roster(7, guessed, all[0]).token(Rank(1)));
-  // And tells nothing about the secrets of others.
+  // The message does not contain the secrets of other members.
   guessed = all;
   guessed[0].secret = {};
   CHECK(roster(7, all, all[1]).token(Rank(1)) ==
@@ -142,7 +142,7 @@ TEST_CASE("lists that are no roster are refused with the reason") {
              "handle 2 of 3: \"garbage\" is no handle"));
   CHECK(says(refusal(texts({all[0], all[1], all[0]}), all[0]),
              "handles 1 and 3 of 3 are of the same member (127.0.0.1 1000)"));
-  // A handle that only looks like ours is not ours.
+  // A handle that only looks like this member's handle belongs to another member.
   auto forged = all;
   forged[0].secret = {};
   CHECK(says(refusal(texts(forged), all[0]), "not among"));

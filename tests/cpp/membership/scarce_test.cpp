@@ -14,7 +14,7 @@ namespace {
 using Reports = std::map<Rank, Report>;
 constexpr Makers kAll = Makers::kParticipants;
 
-// Waits for operation 5, which needs so many.
+// Report of a member that waits for operation 5, which needs `needed` members.
 Report waiting(int32_t needed) {
   Report report = report_of(4, 5, 4);
   report.open = Seq(5);
@@ -22,7 +22,8 @@ Report waiting(int32_t needed) {
   return report;
 }
 
-// Has had all up to `settled`, and keeps none of it.
+// Report of a member that has received all results up to `settled`, and keeps none of
+// them.
 Report had(uint64_t settled) {
   Report report = report_of(4, settled, settled);
   report.kept = Seq(settled + 1);
@@ -38,25 +39,26 @@ View held_by_3() {
 
 }  // namespace
 
-TEST_CASE("an open operation is scarce where too few have answered to make it") {
+TEST_CASE("an open operation is in danger if too few members answered to compute it") {
   const View view = View::first_of(4);
   const Reports three{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}, {Rank(2), had(4)}};
   CHECK_FALSE(is_scarce(view, three, kAll));
   const Reports two{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}};
   CHECK(is_scarce(view, two, kAll));
-  // Nobody waits for anything.
+  // No member waits for a result.
   CHECK_FALSE(is_scarce(view, {{Rank(0), had(5)}, {Rank(1), had(5)}}, kAll));
-  // Those that came later wait for what the others make of it.
+  // Members that came later do not take part. They wait for a result that the others
+  // compute.
   View later = view;
   later.seats[2] = {2, Seq(6)};
   CHECK(is_scarce(later, three, kAll));
-  // Somebody has it.
+  // Rank 1 has the result.
   Reports one = two;
   one[Rank(1)] = report_of(4, 5, 5);
   CHECK_FALSE(is_scarce(view, one, kAll));
 }
 
-TEST_CASE("so is one behind another that somebody can send") {
+TEST_CASE("an open operation is in danger behind one that some member can send") {
   Reports answers{
       {Rank(0), waiting(4)}, {Rank(1), waiting(4)}, {Rank(2), report_of(4, 5, 5)}};
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
@@ -66,21 +68,22 @@ TEST_CASE("so is one behind another that somebody can send") {
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
 }
 
-TEST_CASE("of two that have lost each other one makes nothing") {
+TEST_CASE("of two members that have lost each other, one does not compute") {
   Reports answers{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}, {Rank(2), waiting(3)}};
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
-  answers[Rank(2)].lost = set_of(4, {3});  // that has not answered
+  answers[Rank(2)].lost = set_of(4, {3});  // rank 3 has not answered
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
-  answers[Rank(2)].lost = set_of(4, {1});  // the other one has not noticed yet
+  answers[Rank(2)].lost = set_of(4, {1});  // rank 1 has not noticed it yet
   CHECK(is_scarce(View::first_of(4), answers, kAll));
-  // One that all have lost is one, and so is the end of a connection.
+  // Rank 1, to which all others have lost the connection, counts as lost only once,
+  // although both ends report it.
   answers[Rank(0)].lost = set_of(4, {1});
   answers[Rank(1)].lost = set_of(4, {0, 2});
   for (auto& [rank, report] : answers) report.needed = 2;
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
 }
 
-TEST_CASE("a result is scarce that is with others, where too few are to make another") {
+TEST_CASE("a result of a silent holder is in danger if too few can compute another") {
   Reports answers{{Rank(0), had(5)}, {Rank(1), waiting(4)}, {Rank(2), had(5)}};
   answers[Rank(1)].open = Seq();
   CHECK(is_scarce(held_by_3(), answers, kAll));
@@ -92,11 +95,11 @@ TEST_CASE("a result is scarce that is with others, where too few are to make ano
   CHECK_FALSE(is_scarce(held_by_3(), answers, kAll));
   answers[Rank(2)].failed = {Seq(5)};
   CHECK(is_scarce(held_by_3(), answers, kAll));
-  answers[Rank(1)] = had(5);  // nobody lacks it
+  answers[Rank(1)] = had(5);  // no member lacks it
   CHECK_FALSE(is_scarce(held_by_3(), answers, kAll));
 }
 
-TEST_CASE("who waits in vain is scarce where the others are no majority") {
+TEST_CASE("a member that waits in vain is in danger if the others are no majority") {
   Report passed = had(5);
   passed.passed_from = passed.passed = Seq(5);
   Report lacks = waiting(1);
@@ -107,8 +110,9 @@ TEST_CASE("who waits in vain is scarce where the others are no majority") {
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
 }
 
-TEST_CASE("who has had a result makes no other") {
-  // What 1 waits for: 0 and 2 have had it, and keep it no more.
+TEST_CASE("a member that has received a result computes no other") {
+  // Rank 1 waits for operation 5. Ranks 0 and 2 have received its result, and keep it
+  // no more.
   Reports answers{{Rank(0), had(5)}, {Rank(1), waiting(2)}, {Rank(2), had(5)}};
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
   CHECK(is_scarce(View::first_of(4), answers, Makers::kLacking));
@@ -116,15 +120,15 @@ TEST_CASE("who has had a result makes no other") {
   CHECK_FALSE(is_scarce(held_by_3(), answers, kAll));
   CHECK(is_scarce(held_by_3(), answers, Makers::kLacking));
   CHECK_FALSE(is_scarce(View::first_of(4), answers, Makers::kLacking));
-  answers[Rank(1)].needed = 0;  // it has not even heard of it
+  answers[Rank(1)].needed = 0;  // it has not even heard of the operation
   View later = held_by_3();
   later.seats[1] = {2, Seq(6)};
   CHECK_FALSE(is_scarce(later, answers, kAll));
   CHECK(is_scarce(later, answers, Makers::kLacking));
-  // Two that lack it make it.
+  // Two members that lack the result compute it.
   answers[Rank(0)] = answers[Rank(1)] = waiting(2);
   CHECK_FALSE(is_scarce(held_by_3(), answers, Makers::kLacking));
-  // And whoever keeps it sends it.
+  // A member that keeps the result sends it.
   answers[Rank(0)] = report_of(4, 5, 5);
   CHECK_FALSE(is_scarce(held_by_3(), answers, Makers::kLacking));
 }

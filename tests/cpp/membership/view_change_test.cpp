@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// Rank 0 came in view 2 and lacks operation 5, which `keeper` alone keeps.
+// Rank 0 came in view 2 and lacks operation 5, which only `keeper` keeps.
 void take_back_0(Members& members, int32_t keeper) {
   ViewMessage newest;
   newest.step = ViewStep::kView;
@@ -32,7 +32,7 @@ void take_back_0(Members& members, int32_t keeper) {
 
 }  // namespace
 
-TEST_CASE("a suspicion moves what a member owns, in one exchange, and it stays in") {
+TEST_CASE("a suspicion moves the shards of a member, which stays in the view") {
   for (const int32_t n : {2, 3, 4, 7}) {
     Members members(n);
     members[0].change.suspect(Rank(1), members.now);
@@ -48,14 +48,14 @@ TEST_CASE("a suspicion moves what a member owns, in one exchange, and it stays i
     CHECK(members.view(0).members == RankSet::full(n));
     CHECK_FALSE(members.view(0).is_owner(Rank(1)));
     CHECK(std::ssize(members.view(0).cut_of(Seq(6)).owners) == n - 1);
-    // What README.md says that it costs.
+    // The number of messages that README.md names.
     CHECK(members.count(ViewStep::kPrepare) == n - 1);
     CHECK(members.count(ViewStep::kState) == n - 1);
     CHECK(members.count(ViewStep::kPropose) == n - 1);
     CHECK(members.count(ViewStep::kAccepted) == n - 1);
-    // Those that accept after more than half have get it once more.
+    // Members that accept after more than half of the group get the view once more.
     CHECK(members.count(ViewStep::kView) == n * (n - 1) + (n - 1 - n / 2));
-    // It owns nothing more that could be moved.
+    // Rank 1 owns nothing more that could be moved.
     members[0].change.suspect(Rank(1), members.now);
     CHECK(members.post.empty());
   }
@@ -89,7 +89,7 @@ TEST_CASE(
       CHECK_FALSE(members.view(r).has(Rank(row.lost)));
     }
   }
-  // A suspect that owns things comes last: rank 1 waits for nobody.
+  // A suspect that owns shards has the last turn, so rank 1 does not wait.
   Members members(3);
   members[1].change.suspect(Rank(0), members.now);
   members[0].change.suspect(Rank(1), members.now);
@@ -97,7 +97,7 @@ TEST_CASE(
   CHECK(members.agree({0, 1, 2}));
 }
 
-TEST_CASE("a member whose shards move has suspected others for nothing") {
+TEST_CASE("suspicions of a member whose shards move have no effect") {
   Members members(4);
   members[3].change.suspect(Rank(2), members.now);  // waits for its turn
   members[0].change.suspect(Rank(3), members.now);
@@ -135,9 +135,9 @@ TEST_CASE("a silent member is out once it has not answered; a slow one stays") {
   }
 }
 
-TEST_CASE("one that answers although it is silent is spared, twice as long each time") {
+TEST_CASE("an answering silent member is spared, twice as long each time") {
   Members members(4);
-  Duration since{};  // the last view
+  Duration since{};  // time since the last view
   const auto spared = [&] {
     const uint32_t number = members.view(0).number;
     for (since = Duration::zero(); members.view(0).number == number;) {
@@ -160,7 +160,7 @@ TEST_CASE("one that answers although it is silent is spared, twice as long each 
   members.run(2 * 8 * milliseconds(1600));
   CHECK(spared() == milliseconds(1));
   CHECK(spared() <= milliseconds(101));
-  // One that does not answer is out as fast as ever.
+  // A member that does not answer is excluded as fast as before.
   members.run(milliseconds(201));
   members.is_lost = without({3});
   members[0].change.on_silent(Rank(3), members.now);
@@ -168,7 +168,7 @@ TEST_CASE("one that answers although it is silent is spared, twice as long each 
   CHECK_FALSE(members.view(0).has(Rank(3)));
 }
 
-TEST_CASE("too few because two have lost each other: who is silent is waited for") {
+TEST_CASE("silent members are waited for if two others have lost each other") {
   for (const bool notices_late : {false, true}) {
     Members members(4);
     for (int32_t r = 0; r < 4; ++r) {
@@ -211,7 +211,8 @@ TEST_CASE("of two coordinators the higher one gets through, and both ends are me
   members[1].change.suspect(Rank(4), members.now);
   members.now += milliseconds(10);
   members[1].change.on_time(members.now);
-  // The prepares cross: rank 2 hears of 1 first, the others of 0.
+  // The prepares cross: rank 2 gets the prepare of rank 1 first, the others that of
+  // rank 0.
   auto second = std::exchange(members.post, {});
   for (const Letter& letter : first)
     if (letter.to != Rank(2)) members.post.push_back(letter);
@@ -223,7 +224,7 @@ TEST_CASE("of two coordinators the higher one gets through, and both ends are me
   CHECK(members.view(0).members == RankSet::full(5));
   CHECK(members.view(0).cut_of(Seq(9)).owners == ranks_of({0, 1, 2}));
   for (int32_t r = 0; r < 5; ++r) {
-    // Everybody has seen the same views.
+    // All members have seen the same views.
     for (size_t i = 0; i < members[r].installed.size(); ++i)
       CHECK(members[r].installed[i].number == i + 2);
     CHECK(members[r].installed == members[0].installed);
@@ -246,7 +247,7 @@ TEST_CASE("after a promise nothing lower is answered") {
     CHECK(me.change.on_message(ballot.rank, prepare, members.now).is_ok());
     CHECK(members.post.empty());
   }
-  // Nor is a view of a lower ballot accepted.
+  // A view of a lower ballot is not accepted either.
   ViewMessage propose = prepare;
   propose.step = ViewStep::kPropose;
   propose.ballot = {4, Rank(0)};
@@ -258,14 +259,15 @@ TEST_CASE("after a promise nothing lower is answered") {
   CHECK(me.change.on_message(Rank(1), propose, members.now).is_ok());
   REQUIRE(members.post.size() == 1);
   CHECK(members.post[0].message.step == ViewStep::kAccepted);
-  CHECK(me.installed.empty());  // it may not be the one
+  CHECK(me.installed.empty());  // another view may be chosen
   CHECK(me.num_promises == 1);
 }
 
 TEST_CASE("a view that was accepted somewhere is taken over unchanged") {
   Members members(3);
   members[0].change.suspect(Rank(2), members.now);
-  // Rank 1 accepts, which nobody learns: its answer is lost, and then rank 0.
+  // Rank 1 accepts, but no member learns of it: its answer is lost, and then rank 0 is
+  // lost.
   members.is_lost = [](const Letter& letter) {
     return letter.message.step == ViewStep::kAccepted ||
            (letter.message.step == ViewStep::kPropose && letter.to == Rank(2));
@@ -278,7 +280,7 @@ TEST_CASE("a view that was accepted somewhere is taken over unchanged") {
   members.run(seconds(3));
   REQUIRE(members.agree({1, 2}));
   REQUIRE(members[2].installed.size() == 2);
-  // First what rank 0 may have installed, then the one without it.
+  // First comes the view that rank 0 may have installed, then the view without rank 0.
   const View& taken = members[2].installed[0];
   CHECK(taken.members == RankSet::full(3));
   CHECK(taken.cut_of(Seq(6)).owners == ranks_of({0, 1}));
@@ -300,7 +302,7 @@ TEST_CASE("without more than half of the view nothing happens") {
     CHECK(members.view(0).number == 1);
     CHECK(members[0].installed.empty());
   }
-  // Silent ones may come back: that is tried until they do.
+  // Silent members may come back, so attempts continue until they do.
   Members members(4);
   members.is_lost = without({2, 3});
   for (const int32_t r : {2, 3}) members[0].change.on_silent(Rank(r), members.now);
@@ -308,7 +310,7 @@ TEST_CASE("without more than half of the view nothing happens") {
   CHECK(members[0].change.has_majority());
   CHECK(members.view(0).number == 1);
   const int attempts = members.count(ViewStep::kPrepare);
-  CHECK(attempts > 3);  // and ever less often
+  CHECK(attempts > 3);  // with growing pauses
   CHECK(attempts < 30);
   members.is_lost = without({2});
   members.run(seconds(20));
@@ -316,7 +318,7 @@ TEST_CASE("without more than half of the view nothing happens") {
   CHECK(members.view(0).members == set_of(4, {0, 1, 3}));
 }
 
-TEST_CASE("a view too small for what is under way waits for more answers") {
+TEST_CASE("a view too small for active operations waits for more answers") {
   for (const int32_t min : {2, 3}) {
     Members members(3);
     for (const int32_t r : {0, 1}) {
@@ -325,7 +327,7 @@ TEST_CASE("a view too small for what is under way waits for more answers") {
     }
     members.is_lost = without({2});
     for (const int32_t r : {0, 1}) members[r].change.on_silent(Rank(2), members.now);
-    // Nor does rank 1 begin a change of its own meanwhile.
+    // Rank 1 does not start a change of its own meanwhile.
     members.run(milliseconds(4900));
     CHECK(members.view(0).number == (min == 2 ? 2 : 1));
     CHECK(members.count(ViewStep::kPrepare) == 1);
@@ -335,7 +337,7 @@ TEST_CASE("a view too small for what is under way waits for more answers") {
   }
 }
 
-TEST_CASE("what was called since a change that failed makes the next one wait, too") {
+TEST_CASE("operations called since a failed change make the next change wait, too") {
   Members members(3);
   members.is_lost = without({1, 2});
   members[0].change.on_silent(Rank(2), members.now);
@@ -390,7 +392,7 @@ TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
     members.run(milliseconds(20));
     CHECK_FALSE(members.view(0).has(Rank(3)));
     CHECK(members.agree({0, 1, 2}));
-    // And it comes back.
+    // Rank 3 comes back.
     members.is_lost = nullptr;
     members[0].change.on_message(Rank(3), prepare_of(Rank(3)), members.now).is_ok();
     members.run(milliseconds(600));
@@ -399,7 +401,7 @@ TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
   }
 }
 
-TEST_CASE("who may have exposed something has the same time where shards come back") {
+TEST_CASE("a member that may have exposed a result has the same time to answer") {
   for (const bool may_have : {true, false}) {
     Members members(4);
     members[0].held_back = {Seq(5)};
@@ -420,7 +422,7 @@ TEST_CASE("who may have exposed something has the same time where shards come ba
   }
 }
 
-TEST_CASE("what a suspect holds from an earlier view it may have exposed") {
+TEST_CASE("a suspect may have exposed results held from an earlier view") {
   for (const bool holds : {true, false}) {
     Members members(4);
     members[0].held_back = {Seq(5)};
@@ -436,7 +438,7 @@ TEST_CASE("what a suspect holds from an earlier view it may have exposed") {
   }
 }
 
-TEST_CASE("a suspect that alone keeps what somebody waits for has time to answer") {
+TEST_CASE("a suspect that alone keeps an awaited result has time to answer") {
   for (const bool waits : {true, false}) {
     Members members(5);
     take_back_0(members, 3);
@@ -452,12 +454,12 @@ TEST_CASE("a suspect that alone keeps what somebody waits for has time to answer
   }
 }
 
-TEST_CASE("who waits in vain is out as soon as the others are a majority") {
+TEST_CASE("a member that waits in vain is excluded once the others are a majority") {
   for (const bool waits : {true, false}) {
     Members members(4);
     take_back_0(members, 3);
     if (waits) members[0].mine.open = Seq(5);
-    for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+    for (auto& m : members.all) m->verdict = std::nullopt;  // does not rejoin at once
     members.lose(Rank(3), {0, 1, 2});
     members.run(milliseconds(100));
     CHECK(members.view(1).number == (waits ? 4 : 3));
@@ -467,7 +469,7 @@ TEST_CASE("who waits in vain is out as soon as the others are a majority") {
   }
 }
 
-TEST_CASE("so is one that is silent, but no two of them") {
+TEST_CASE("one silent member is excluded early, but not two") {
   for (const bool are_two : {false, true}) {
     Members members(5);
     members[0].held_back = {Seq(5)};
@@ -486,14 +488,14 @@ TEST_CASE("a member owns shards again when it is restored") {
   members[0].change.suspect(Rank(2), members.now);
   members.pump();
   REQUIRE_FALSE(members.view(0).is_owner(Rank(2)));
-  members[0].change.restore(Rank(1), members.now);  // owns some already
+  members[0].change.restore(Rank(1), members.now);  // owns shards already
   CHECK(members.post.empty());
   members[0].change.restore(Rank(2), members.now);
   members.pump();
   CHECK(members.agree({0, 1, 2}));
   CHECK(members.view(0).number == 3);
   CHECK(members.view(0).is_owner(Rank(2)));
-  // The operation that was open is cut as before.
+  // The open operation keeps its cut.
   CHECK(members.view(0).cut_of(Seq(5)).owners.size() == 3);
 }
 
@@ -520,8 +522,9 @@ TEST_CASE("a result that others have passed over is waited for if too few are le
   CHECK(held->holder == Rank(0));
 }
 
-TEST_CASE("one that is out still answers with the view that it knows") {
-  // Rank 2 is out and hears of the view; rank 1 of 4 is not yet in it.
+TEST_CASE("an excluded member still answers with its view") {
+  // Rank 2 is excluded by the view that it learns of. Rank 1, of 4 members, is not yet
+  // in that view.
   Members members(4);
   View next = View::first_of(4);
   next.number = 2;
@@ -542,7 +545,7 @@ TEST_CASE("one that is out still answers with the view that it knows") {
   CHECK(members.post[0].message.proposed == next);
 }
 
-TEST_CASE("who is in an older view gets the newest first") {
+TEST_CASE("a member in an older view gets the newest view first") {
   Members members(3);
   members.is_lost = [](const Letter& letter) {
     return letter.to == Rank(2) && letter.message.step == ViewStep::kView;
@@ -552,13 +555,13 @@ TEST_CASE("who is in an older view gets the newest first") {
   CHECK(members.view(2).number == 1);
   CHECK(members[2].change.is_promised());
   members.is_lost = nullptr;
-  // It has promised and hears of no outcome: it asks, and is told.
+  // Rank 2 has promised and learns no outcome. So it asks, and gets an answer.
   members.run(milliseconds(600));
   CHECK(members.agree({0, 1, 2}));
   CHECK(members.view(2).number == 2);
 }
 
-TEST_CASE("an attempt whose messages are lost is made again, ever more patiently") {
+TEST_CASE("an attempt with lost messages is repeated, with growing pauses") {
   Members members(3);
   std::vector<TimePoint> starts;
   members.is_lost = [&](const Letter& letter) {
@@ -583,7 +586,8 @@ TEST_CASE("a report that reaches further than members can be apart is refused") 
     uint64_t known, settled;
     bool is_right;
   };
-  // Here 5 is known and 4 settled; of 4 members, 65536 operations can be open.
+  // Operation 5 is known, and operations up to 4 are acknowledged. With 4 members,
+  // 65536 operations can be open.
   for (const Row& row : {Row{5, 4, true}, Row{65540, 4, true}, Row{65541, 4, false},
                          Row{4, 65541, false}, Row{kMaxSeq, kMaxSeq, false}}) {
     Members members(4);

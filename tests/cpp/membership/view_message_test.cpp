@@ -21,7 +21,7 @@ View next() {
   return view;
 }
 
-// One of each, of a member in view 2.
+// One message of each step, from a member in view 2.
 std::vector<ViewMessage> samples() {
   std::vector<ViewMessage> all;
   for (auto step = static_cast<uint8_t>(ViewStep::kPrepare);
@@ -143,13 +143,13 @@ TEST_CASE("numbers of shards and parts that no cut has are refused") {
   CHECK(is_refused(m));
 }
 
-TEST_CASE("what no member says is no message") {
+TEST_CASE("bytes that no member sends are no message") {
   const auto all = samples();
   const ViewMessage& prepare = all[0];
   const ViewMessage& state = all[1];
   const ViewMessage& propose = all[2];
   const ViewMessage& view = all[4];
-  // Steps, and bytes that are always the same.
+  // Invalid steps, and bytes that must have a fixed value.
   for (const auto& [at, value] :
        {std::pair(0, 0), {0, 8}, {0, 255}, {1, 1}, {2, 1}, {3, 1}}) {
     auto bytes = encode(prepare);
@@ -160,7 +160,8 @@ TEST_CASE("what no member says is no message") {
   two[1] = std::byte{2};
   CHECK_FALSE(decode_view_message(two, kSize).is_ok());
   CHECK_FALSE(decode_view_message({}, kSize).is_ok());
-  // A proposed view is the next one, and a member's view is its own.
+  // A proposed or accepted view is the next view of its sender. An installed view is
+  // the view of its sender.
   ViewMessage m = propose;
   m.proposed->number = 2;
   CHECK(is_refused(m));
@@ -218,11 +219,11 @@ TEST_CASE("what no member says is no message") {
   m = state;
   m.report.had[1].seq = Seq(kMaxSeq + 1);
   CHECK(is_refused(m));
-  CHECK(is_refused(state, 2));  // rank 2 is lost to it
+  CHECK(is_refused(state, 2));  // rank 2 is in its set of lost connections
 }
 
-TEST_CASE("what is claimed costs no memory before it is there") {
-  // The numbers of results that failed and that it has, in a message of a few bytes.
+TEST_CASE("announced counts take no memory before their bytes arrive") {
+  // Counts of failed operations and of received results, in a message of a few bytes.
   for (const size_t at : {size_t{68}, size_t{88}}) {
     auto bytes = encode(samples()[1]);
     const uint32_t many = UINT32_MAX;

@@ -14,8 +14,8 @@ using namespace aikido::testing;
 
 namespace {
 
-// Of 4: rank 1 is out, rank 3 came in view 5 and takes part from operation 21 on.
-// Shards 2 and 1 had lost their owner, and have the parts 4, 5 and 6, 7, 8.
+// A group of 4. Rank 1 is excluded. Rank 3 came in view 5 and takes part from operation
+// 21 on. Shards 2 and 1 had lost their owner, and have the parts 4, 5 and 6, 7, 8.
 View sample() {
   View view;
   view.number = 5;
@@ -65,7 +65,7 @@ TEST_CASE("in the first view everybody takes part in everything and owns a shard
   }
 }
 
-TEST_CASE("who takes part depends on when it came") {
+TEST_CASE("participation depends on the view in which a member came") {
   const View view = sample();
   CHECK(view.participants(Seq(20)) == set_of(4, {0, 2}));
   CHECK(view.participants(Seq(21)) == set_of(4, {0, 2, 3}));
@@ -76,12 +76,12 @@ TEST_CASE("an operation is cut by the last cut that begins at or before it") {
   const View view = sample();
   for (const auto& [seq, cut] : {std::pair(1, 0), {11, 0}, {20, 0}, {21, 1}, {900, 1}})
     CHECK(&view.cut_of(Seq(static_cast<uint64_t>(seq))) == &view.cuts[cut ? 1 : 0]);
-  // Owners to come are those of the last one.
+  // Owners of future operations are those of the last cut.
   CHECK(view.is_owner(Rank(2)));
   CHECK_FALSE(view.is_owner(Rank(3)));
 }
 
-TEST_CASE("parts have the numbers behind those of the shards") {
+TEST_CASE("parts are numbered after the shards") {
   const Cut cut = sample().cuts[0];
   CHECK(cut.num_numbers() == 9);
   CHECK(cut.first_part(0) == 4);
@@ -139,7 +139,7 @@ TEST_CASE("views come back as they were, from the front of what follows") {
   }
 }
 
-TEST_CASE("what makes no sense is no view, and the sentence says why") {
+TEST_CASE("an invalid view is refused with the reason") {
   struct Row {
     const char* why;
     std::function<void(View&)> change;
