@@ -19,7 +19,8 @@ Profile profile_of(size_t count, std::vector<Edge> edges) {
 }
 
 TEST_CASE("a branch is joined from a fork to the last layer before a meeting") {
-  // 0 forks to 1-2 and 3-4-5; 6 is where they meet, 7 and 8 follow in a row.
+  // Layer 0 forks to 1-2 and 3-4-5. The branches meet at 6. Layers 7 and 8 follow in a
+  // row.
   const Profile profile = profile_of(
       9, {{0, 1}, {1, 2}, {0, 3}, {3, 4}, {4, 5}, {2, 6}, {5, 6}, {6, 7}, {7, 8}});
   const LayerGraph graph(profile);
@@ -48,7 +49,8 @@ TEST_CASE("branches go with the layer where they meet, a row of layers does not"
 }
 
 TEST_CASE("layers that take no time go with a neighbour") {
-  // 1 is needed by nothing else than it is followed by; 3 by nothing; 5 is a source.
+  // Layer 1 has only one user, the layer behind it. Layer 3 has no user. Layer 5 is a
+  // source.
   Profile profile = profile_of(7, {{0, 1}, {1, 2}, {2, 3}, {2, 4}, {5, 4}, {2, 6}});
   for (const size_t i : {1u, 3u, 5u}) {
     Layer& layer = profile.layers[i];

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The best plan by looking at all of them, for small profiles without inputs: every
-// antichain may be a cut, in the model of the published code only connected ones.
-// Shares no code with the partitioner: sets of layers are bits, plans are written out
-// whole, and formulas are here once more.
+// Search over all plans of a small profile without inputs. Every antichain may be a
+// cut; in the model of the published code, only connected antichains. It shares no code
+// with the partitioner: sets of layers are bits, plans are complete, and the formulas
+// are written again.
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ class BruteForce {
 
   size_t num_cuts() const { return cuts_.size(); }
   size_t num_plans() const { return all_.size(); }
-  // Bytes that the plan of that number needs on its fullest machine.
+  // Bytes that plan number `plan` needs on its fullest machine.
   double memory_of(size_t plan) const { return memory(all_[plan], top(), {0, 1, 0}); }
 
   double least_memory() const {
@@ -44,7 +44,7 @@ class BruteForce {
     for (size_t i = 0; i < all_.size(); ++i) least = std::min(least, memory_of(i));
     return least;
   }
-  // Infinite: no plan.
+  // Time of the best plan. Infinity: no plan.
   double best() const {
     double least = INFINITY;
     for (size_t i = 0; i < all_.size(); ++i)
@@ -82,7 +82,8 @@ class BruteForce {
     return reached == set;
   }
 
-  // What a replica of a block of level `level` + 1 may have inside; none at level 0.
+  // All pipelines inside a replica of a block of level `level` + 1; one empty pipeline
+  // at level 0.
   std::vector<Pipeline> all_pipelines(size_t level, uint32_t from, uint32_t to) const {
     if (level == 0) return {{}};
     std::vector<Pipeline> found;
@@ -133,7 +134,8 @@ class BruteForce {
       if (edge.from == layer && (cut & bit(edge.to)) == 0) return bit(layer);
     return 0;
   }
-  // A member of the antichain, with what it needs and not only it.
+  // If the layer is in the antichain of `cut`: the set of the layer and of those
+  // dependencies that layers outside the set of all dependencies use, too. Otherwise 0.
   uint32_t augmented(uint32_t cut, size_t layer) const {
     for (size_t i = 0; i < needs_.size(); ++i)
       if ((cut & bit(i)) != 0 && (needs_[i] & bit(layer)) != 0) return 0;
@@ -170,7 +172,7 @@ class BruteForce {
   }
 
   struct Outside {
-    int64_t after;  // machines, of all replicas of what is around
+    int64_t after;  // machines, of all replicas of the surrounding block
     int64_t copies;
     double bytes;
   };
@@ -202,7 +204,7 @@ class BruteForce {
 
   const Profile& profile_;
   const PartitionOptions options_;
-  std::vector<uint32_t> needs_;  // by layer: all others that it needs
+  std::vector<uint32_t> needs_;  // by layer: all its direct and indirect dependencies
   std::vector<uint32_t> cuts_;
   std::vector<Pipeline> all_;
 };

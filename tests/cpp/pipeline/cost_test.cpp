@@ -39,7 +39,7 @@ TEST_CASE("the published code counts that twice, and after computing") {
   CHECK(cost.stage_s(7, 8, 3) == Approx(5));
 }
 
-TEST_CASE("in the paper a transfer is what crosses the cut, both ways") {
+TEST_CASE("in the paper a transfer is the bytes that cross the cut, both ways") {
   const Cost cost(CostModel::kPaper, true);
   CHECK(cost.transfer_s(cut_with(500, 900), cut_with(800, 0), false, 2, kLevel) ==
         Approx(1));
@@ -66,7 +66,7 @@ TEST_CASE("a load counts machines after each of one's own") {
   CHECK(cost.versions(inner) == 3);
 }
 
-TEST_CASE("versions that wait are those after, shared among replicas") {
+TEST_CASE("waiting versions are those of later stages, shared among replicas") {
   const Cost cost(CostModel::kPublishedCode, true);
   CHECK(cost.versions(0, 3) == 0);
   CHECK(cost.versions(4, 3) == 2);

@@ -8,7 +8,7 @@
 namespace aikido::pipeline {
 namespace {
 
-// As the published optimizer.
+// Options of the published optimizer.
 CutOptions from_first(size_t max_cuts = 5000) {
   CutOptions options;
   options.rule = CutRule::kFromFirstSource;
@@ -62,7 +62,7 @@ TEST_CASE(
   CHECK(cuts_of(testing::published("gnmt_large")).size() == 1495);
 }
 
-TEST_CASE("sums of published profiles are those of their layers without inputs") {
+TEST_CASE("sums of published profiles are sums over their layers without inputs") {
   struct Row {
     const char* name;
     double compute_s, parameter_bytes;
@@ -91,7 +91,7 @@ TEST_CASE("a diamond is cut before, beside and after its branches") {
   const auto before = cuts.before(3);
   CHECK(std::vector<uint32_t>(before.begin(), before.end()) ==
         std::vector<uint32_t>{0, 1, 2});
-  CHECK(cuts.before(2).size() == 1);  // one branch does not lie before the other
+  CHECK(cuts.before(2).size() == 1);  // a branch is not before the other branch
   CHECK(cuts.depth(0) == 1);
   CHECK(cuts.depth(2) == 2);
   CHECK(cuts.depth(4) == 4);
@@ -100,13 +100,14 @@ TEST_CASE("a diamond is cut before, beside and after its branches") {
   CHECK(cuts[3].parameter_bytes == 15);
 }
 
-TEST_CASE("what crosses a cut is needed after it; the published code counts more") {
+TEST_CASE(
+    "outputs that cross a cut are needed after it; the published code counts more") {
   const CutGraph cuts = cuts_of(profile_of(4, {{0, 1}, {0, 2}, {1, 3}, {2, 3}}));
   CHECK(cuts[0].crossing_bytes == 1);
   CHECK(cuts[1].crossing_bytes == 11);
   CHECK(cuts[1].frontier_bytes == 11);
   CHECK(cuts[3].crossing_bytes == 110);
-  CHECK(cuts[3].frontier_bytes == 111);  // with the one that both branches took from
+  CHECK(cuts[3].frontier_bytes == 111);  // with the output that both branches use
   CHECK(cuts[4].crossing_bytes == 0);
   CHECK(cuts[4].frontier_bytes == 1000);
 }
@@ -144,7 +145,7 @@ TEST_CASE("profiles that cannot be cut are refused with the layers' names") {
         "the profile has inputs and nothing else; it needs one layer that computes");
 }
 
-// Eight layers side by side between two others: 2^8 cuts, and the one after all.
+// Eight parallel layers between two others: 2^8 cuts, and the cut after the last layer.
 Profile side_by_side() {
   Profile wide = profile_of(10, {});
   for (size_t i = 1; i <= 8; ++i) {
@@ -165,7 +166,7 @@ TEST_CASE("with too many cuts branches go with the layer where they meet") {
         "layer where they meet, which leaves 2 ways, so a faster plan may exist");
 }
 
-TEST_CASE("each branch becomes one layer first, and what it costs stays") {
+TEST_CASE("each branch becomes one layer first, and keeps its cost") {
   // a forks to b-c and d-e, which meet in f: 3 x 3 cuts between a and f.
   const Profile profile =
       profile_of(6, {{0, 1}, {1, 2}, {0, 3}, {3, 4}, {2, 5}, {4, 5}});
@@ -182,7 +183,7 @@ TEST_CASE("each branch becomes one layer first, and what it costs stays") {
   }
 }
 
-TEST_CASE("every set that holds what its layers need is a cut, with any sources") {
+TEST_CASE("every set with all dependencies of its layers is a cut, for any sources") {
   // b is a source of its own, which c and d need.
   const CutGraph cuts = cuts_of(profile_of(4, {{0, 2}, {1, 2}, {1, 3}, {2, 3}}), all());
   REQUIRE(cuts.size() == 5);
@@ -192,7 +193,7 @@ TEST_CASE("every set that holds what its layers need is a cut, with any sources"
   CHECK(cuts_of(profile_of(4, {{0, 1}, {2, 3}}), all()).size() == 8);
 }
 
-TEST_CASE("layers that take no time are joined first where there are several sources") {
+TEST_CASE("with several sources, layers that take no time are joined first") {
   const CutGraph cuts = cuts_of(testing::published("gnmt_large"), all());
   CHECK(cuts.size() < 1000);
   CHECK(cuts.note().find("layers that take no time") != std::string::npos);
@@ -202,7 +203,7 @@ TEST_CASE("layers that take no time are joined first where there are several sou
   CHECK(cuts_of(testing::published("gnmt"), all()).note() == "");
 }
 
-TEST_CASE("too many cuts are refused with what can be done") {
+TEST_CASE("too many cuts are refused with a remedy") {
   CHECK(failure_of(profile_of(4, {{0, 1}, {1, 2}, {2, 3}}), from_first(3)) ==
         "the layers can be cut in more than 3 ways, even with each branch as one "
         "layer; profile layers that belong together as one, raise max_cuts");

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Carries out a schedule with things in place of numbers: weights are the list of
-// updates that made them, each the micro-batches in it; messages have two ends that
-// wait for each other; ranks take turns by dice. Afterwards it looks at what was
-// computed. Shares no code with the checks of the core.
+// Executor of schedules with symbolic values. Weights are the list of updates that made
+// them, and an update is the set of its micro-batches. Messages have two ends that wait
+// for each other, and ranks take turns at random. At the end it checks the computed
+// values. It shares no code with the checks of the core.
 
 #include <map>
 #include <optional>
@@ -29,7 +29,7 @@ class Executor {
         ranks_[static_cast<size_t>(rank)].stages[static_cast<int>(s)];
   }
 
-  // What went wrong; empty: nothing.
+  // Runs the schedule. Returns the first error; empty: none.
   std::string run(std::mt19937& dice) {
     while (trouble_.empty()) {
       std::vector<size_t> able;
@@ -260,7 +260,8 @@ class Executor {
     return 0;
   }
 
-  // After the last instruction: nothing is left over, and all is as promised.
+  // Checks after the last instruction: nothing is left over, and the results are as
+  // promised.
   std::string look_back() {
     for (const auto& rank : ranks_)
       for (const auto& [number, stage] : rank.stages) {

@@ -34,7 +34,7 @@ std::vector<int> activations_of(const Validation& validation) {
   return all;
 }
 
-TEST_CASE("every schedule is valid, and holds as much as it should") {
+TEST_CASE("every schedule is valid, and holds the expected number of micro-batches") {
   for (int p = 1; p <= 8; ++p)
     for (int m = 1; m <= 16; ++m) {
       CAPTURE(p, m);
@@ -137,7 +137,7 @@ TEST_CASE("an update of a stage takes a micro-batch from each of its replicas") 
   CHECK(validation.lags[1].size() == 6);
 }
 
-TEST_CASE("sums overlap with what comes next, with any replicas") {
+TEST_CASE("sums overlap with the next instructions, with any replicas") {
   for (int a = 1; a <= 4; ++a)
     for (int b = 1; b <= 4; ++b)
       for (int c = 1; c <= 4; ++c) {
@@ -319,7 +319,7 @@ std::vector<Refusal> refusals_of_weights() {
   return all;
 }
 
-TEST_CASE("what cannot be made is refused with a sentence") {
+TEST_CASE("impossible options are refused with a sentence") {
   for (const auto& all : {refusals_of_stages(), refusals_of_weights()})
     for (const auto& [options, sentence] : all) {
       auto schedule = generate(options);

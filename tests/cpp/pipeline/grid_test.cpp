@@ -62,7 +62,7 @@ TEST_CASE("replicas and links in time") {
         "rank 2  .  .  .  F1 B1 B1 .  .  .  .\n");
 }
 
-TEST_CASE("a slot shows what is done in its middle") {
+TEST_CASE("a slot shows the instruction at its middle") {
   auto times = unit(1);
   times.stages[0].forward = 0.1;
   times.stages[0].backward = 0.3;
@@ -88,7 +88,7 @@ TEST_CASE("a long grid is cut off") {
         "rank 1  .  F0 B0 B0 ...\n");
 }
 
-TEST_CASE("what takes no time is an empty grid, and bad slots are refused") {
+TEST_CASE("a schedule without time is an empty grid, and bad slots are refused") {
   auto times = unit(1);
   times.stages[0].forward = times.stages[0].backward = 0;
   CHECK(grid_of(with(Method::kGpipe, 1, 1), times) == "rank 0\n");

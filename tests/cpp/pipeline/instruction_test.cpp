@@ -36,7 +36,7 @@ TEST_CASE("an instruction is a word, and reading the word gives it back") {
   }
 }
 
-TEST_CASE("what is no instruction is not read") {
+TEST_CASE("text that is no instruction is refused") {
   for (const char* text : {"",          "F",         "F1",        "F1.3",
                            "F1.3@",     "F1.3>0",    "F1.3@2x",   "F1.3@-1",
                            "F-1.3@2",   "F1.-0@2",   "F01.3@2",   "F1.3@02",
@@ -50,7 +50,7 @@ TEST_CASE("what is no instruction is not read") {
   }
 }
 
-TEST_CASE("each kind has a name of its own, and says what it is") {
+TEST_CASE("each kind of instruction has its own name and properties") {
   std::set<std::string_view> names;
   int num_compute = 0, num_messages = 0, num_sends = 0;
   for (const auto& [instruction, text] : examples()) {

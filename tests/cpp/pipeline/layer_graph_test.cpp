@@ -15,7 +15,7 @@ Profile diamond() {
   return profile;
 }
 
-TEST_CASE("a layer knows what it needs and what needs it") {
+TEST_CASE("a layer knows its dependencies and its users") {
   const LayerGraph graph(diamond());
   CHECK(graph.needs[3] == std::vector<size_t>{1, 2});
   CHECK(graph.needed_by[0] == std::vector<size_t>{1, 2});

@@ -19,7 +19,7 @@ std::vector<size_t> members(const LayerSet& set) {
   return found;
 }
 
-TEST_CASE("a set of layers holds what was put in, over several words") {
+TEST_CASE("a set of layers contains the added layers, over several words") {
   const LayerSet set = set_of({129, 0, 63, 64});
   CHECK(members(set) == std::vector<size_t>{0, 63, 64, 129});
   CHECK(set.count() == 4);

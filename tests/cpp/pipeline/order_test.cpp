@@ -9,7 +9,7 @@
 namespace aikido::pipeline {
 namespace {
 
-// "F0 F1 B0" of stage 0, "F0.2" with stages.
+// Text such as "F0 F1 B0" of stage 0; "F0.2" with stages.
 std::string text_of(const Program& program, bool with_stages = false) {
   std::string text;
   for (const Instruction& it : program) {

@@ -67,7 +67,7 @@ const Golden kGolden[] = {
     {"alexnet", {8, 2}, {30e9, 3.125e9}, .005506, .0096825656},
 };
 
-TEST_CASE("objectives are those of the published optimizer") {
+TEST_CASE("objectives equal those of the published optimizer") {
   for (const Golden& golden : kGolden) {
     CAPTURE(golden.model, golden.machines, golden.bandwidths);
     const Profile profile = published(golden.model);
@@ -154,7 +154,7 @@ Profile three_layers() {
           {{0, 1}, {1, 2}, {1, 3}}};
 }
 
-TEST_CASE("layers of several sources are cut as is fastest, in whatever order") {
+TEST_CASE("layers of several sources are cut in the fastest way, in any order") {
   const auto layer = [](const char* id, double ms, double bytes) {
     return Layer{id, "Linear", ms / 3, 2 * ms / 3, bytes, 1e9, -1};
   };
@@ -202,7 +202,7 @@ TEST_CASE("a plan says what each stage costs") {
   CHECK(staged.layers[3].stage == 0);
 }
 
-TEST_CASE("layers of a stage come after what they need, and else as in the profile") {
+TEST_CASE("layers of a stage follow their dependencies, then the profile's order") {
   Profile profile = three_layers();
   std::swap(profile.layers[0], profile.layers[2]);
   profile.edges = {{2, 1}, {1, 0}, {1, 3}};
@@ -210,7 +210,7 @@ TEST_CASE("layers of a stage come after what they need, and else as in the profi
   CHECK(plan.stages[0].layers == std::vector<size_t>{2, 1, 0, 3});
 }
 
-TEST_CASE("replicas of two levels multiply, and what comes after counts in machines") {
+TEST_CASE("replicas of two levels multiply, and later stages count in machines") {
   Profile profile = three_layers();
   profile.layers[1].parameter_bytes = profile.layers[2].parameter_bytes = 3000;
   PartitionOptions options = flat(2, 1e7, CostModel::kPaper);
@@ -222,9 +222,10 @@ TEST_CASE("replicas of two levels multiply, and what comes after counts in machi
   CHECK(plan.stages[0].replicas == std::vector<int>{2, 2});
   CHECK(plan.stages[0].machines == 4);
   CHECK(plan.stages[0].period_s == Approx(.0015));
-  // 3000 bytes among two at 1e7, then among two at 1e6.
+  // 3000 bytes between two machines at 1e7, then between two groups at 1e6.
   CHECK(plan.stages[0].sync_s == Approx(.0003 + .003));
-  CHECK(plan.stages[0].versions == 2);  // six machines from there on, four of its own
+  CHECK(plan.stages[0].versions ==
+        2);  // six machines from this stage on, four of them its own
   CHECK(plan.stages[1].transfer_s == Approx(200 / 1e6));
 }
 
@@ -239,7 +240,7 @@ TEST_CASE("the published code's memory is that of the level which keeps most") {
   CHECK(plan.stages[1].memory_bytes == 0);
 }
 
-TEST_CASE("machines that do not help are left idle only where that is allowed") {
+TEST_CASE("machines that do not help are left idle only if that is allowed") {
   PartitionOptions options = flat(8, 1e3, CostModel::kPaper);
   const Plan all = plan_of(three_layers(), options);
   CHECK(all.machines == 8);
@@ -294,7 +295,8 @@ TEST_CASE(
     "where no plan fits into the memory the smallest is told, and its largest stage") {
   PartitionOptions options = flat(2, 1e5, CostModel::kPaper);
   options.memory_bytes = 259;
-  // Two stages: two versions of 130 bytes, one of 260. One stage: one of 390.
+  // Two stages: two versions of 130 bytes, one version of 260. One stage: one version
+  // of 390.
   CHECK(failure_of(three_layers(), options) ==
         "no plan fits into 259 bytes on each machine; the smallest needs 260 bytes: "
         "1-1, whose largest stage is 0, layers \"a\" to \"d\"");

@@ -56,7 +56,7 @@ TEST_CASE("a list of activations is their sum") {
   CHECK(profile.layers[0].description == "LSTM -- x");
 }
 
-TEST_CASE("what is written is read back, to the bit") {
+TEST_CASE("a written schedule is read back, to the bit") {
   std::mt19937 dice(5);
   for (const char* name : {"alexnet", "resnet50", "gnmt_large"}) {
     Profile profile = testing::published(name);

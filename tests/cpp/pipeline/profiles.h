@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Profiles to test with: published ones (tests/data/pipedream) and random ones.
+// Profiles for tests: published profiles (tests/data/pipedream) and random profiles.
 
 #include <algorithm>
 #include <fstream>
@@ -25,7 +25,7 @@ inline Profile published(const std::string& name) {
   return *profile;
 }
 
-// Whole numbers, so that sums are exact in whatever order.
+// Whole numbers, so that sums are exact in any order.
 inline Layer random_layer(std::mt19937& dice, size_t number) {
   const auto draw = [&](uint32_t most) { return static_cast<double>(dice() % most); };
   return {concat("layer", number),
@@ -46,7 +46,7 @@ inline Profile random_chain(std::mt19937& dice, size_t length) {
   return profile;
 }
 
-// Connected; one in four layers or so begins at a source of its own.
+// A connected graph. About one in four layers begins at a source of its own.
 inline Profile random_graph(std::mt19937& dice, size_t size) {
   Profile profile = random_chain(dice, size);
   profile.edges.clear();
@@ -57,7 +57,7 @@ inline Profile random_graph(std::mt19937& dice, size_t size) {
     const bool has_none = profile.edges.empty() || profile.edges.back().to != i;
     if (!is_source && has_none) profile.edges.push_back({dice() % i, i});
   }
-  // What is not connected is joined by one last layer.
+  // One last layer joins the parts that are not connected.
   const size_t last = size;
   profile.layers.push_back(random_layer(dice, last));
   for (size_t i = 0; i < last; ++i) {
@@ -69,8 +69,8 @@ inline Profile random_graph(std::mt19937& dice, size_t size) {
   return profile;
 }
 
-// Any graph without cycles: several sources and sinks, layers without time, and parts
-// that nothing connects.
+// Any acyclic graph: several sources and sinks, layers without time, and separate
+// parts.
 inline Profile random_dag(std::mt19937& dice, size_t size) {
   Profile profile = random_chain(dice, size);
   profile.edges.clear();

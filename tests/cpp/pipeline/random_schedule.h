@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Valid schedules at random: stages on any ranks, micro-batches on any replica, whole
-// and halved backwards, recomputed or not, updates of any micro-batches, and of all
-// that may come next anything comes next. And mutations of schedules.
+// Random valid schedules, and mutations of schedules. Stages are on any ranks, and
+// micro-batches on any replica. Backward passes are whole or halved, recomputed or not.
+// Updates have any micro-batches. Each next instruction is any valid one.
 
 #include <algorithm>
 #include <random>
@@ -79,7 +79,7 @@ class RandomSchedule {
   }
   bool is_last(int s) const { return s + 1 == s_.num_stages(); }
 
-  // By stage and micro-batch: its update, from 1; none is empty.
+  // By stage and micro-batch: number of its update, from 1. No update is empty.
   void draw_groups() {
     for (int s = 0; s < s_.num_stages(); ++s) {
       if (s > 0 && s_.weights != WeightPolicy::kStash) {
@@ -195,7 +195,7 @@ class RandomSchedule {
     write(of.home, {kind, s, b, of.version, -1});
   }
 
-  // Pushes and pops somewhere where they may be.
+  // Inserts pushes and pops of weight versions at random valid places.
   void keep_versions(int rank) {
     auto& program = s_.ranks[at(rank)];
     for (int s = 0; s < s_.num_stages(); ++s)
@@ -231,7 +231,8 @@ class RandomSchedule {
   std::vector<Replica> replicas_;
 };
 
-// One instruction swapped with another, dropped, doubled, moved or changed.
+// A copy in which one instruction is swapped with another, dropped, doubled, moved or
+// changed.
 inline Schedule mutated(Schedule schedule, std::mt19937& dice) {
   std::vector<size_t> filled;
   for (size_t r = 0; r < schedule.ranks.size(); ++r)

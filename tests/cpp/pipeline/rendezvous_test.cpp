@@ -30,7 +30,7 @@ TEST_CASE("two that send first wait for each other") {
   CHECK(status.culprit() == Rank{0});
 }
 
-TEST_CASE("the ring is told, not who waits for it") {
+TEST_CASE("the error names the ring of waiting ranks, not ranks that wait for it") {
   const auto status =
       checked("stage 0: 0\nstage 1: 1\nstage 2: 2\nstage 3: 3",
               "rank 0: A0.0>1\nrank 1: A1.0>2 A1.0<0\nrank 2: A2.0>3 A2.0<1 G2.0<3\n"
@@ -50,7 +50,7 @@ TEST_CASE("an end that never comes is told") {
         "done by then");
 }
 
-TEST_CASE("a step waits for the reduce of all replicas, a reduce for nobody") {
+TEST_CASE("a step waits for the reduce of all replicas, a reduce waits for no rank") {
   CHECK(checked("stage 0: 0 1\nstage 1: 1",
                 "rank 0: reduce0@1 A0.0>1 step0@1\nrank 1: A1.0<0 reduce0@1 step0@1")
             .is_ok());

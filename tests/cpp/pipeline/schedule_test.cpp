@@ -59,7 +59,7 @@ TEST_CASE("text that is written is read as the same schedule") {
   }
 }
 
-// The text with one part replaced, and what is said of it.
+// Replaces one part of the text, and checks the error.
 void check_refused(const std::string& part, const std::string& by,
                    const std::string& sentence) {
   std::string text = kText;
@@ -71,7 +71,7 @@ void check_refused(const std::string& part, const std::string& by,
   CHECK(read.status().message() == sentence);
 }
 
-TEST_CASE("what cannot be read is refused with its line and word") {
+TEST_CASE("unreadable text is refused with its line and word") {
   check_refused("B0.0@0", "B0.0",
                 "line 7: \"B0.0\" is no instruction; some are F0.3@1, B0.3@1, A0.3>1, "
                 "G0.3<1, reduce0@1, step0@1, push0@1, pop0@1");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Simulated times against closed forms.
+// Simulated times, compared with closed formulas.
 #include "pipeline/simulate.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ TEST_CASE("a zero bubble schedule has a third of that bubble") {
     for (int m = 1; m <= 16; ++m) {
       CAPTURE(p, m);
       const auto times = simulated(with(Method::kZeroBubble, p, m), timing(p));
-      // With fewer micro-batches than ranks there is less to fill the bubble with.
+      // With fewer micro-batches than ranks, there is less work to fill the bubble.
       REQUIRE(times.makespan == 3 * m + (p - 1) + std::max(0, p - m));
       for (const double busy : times.busy) REQUIRE(busy == 3 * m);
     }
@@ -175,7 +175,7 @@ TEST_CASE("sums of replicas and steps come after the last gradient") {
   const auto after = simulated(options, times);
   CHECK(after.makespan == before + 13);
   CHECK(after.busy[0] == 2 * 6 + 3);
-  CHECK(after.spans.back().end == 12 + 2);  // rank 2 does not wait for them
+  CHECK(after.spans.back().end == 12 + 2);  // rank 2 does not wait for the sums
 }
 
 TEST_CASE("recomputing takes time, as the last stage shows least") {
@@ -185,7 +185,7 @@ TEST_CASE("recomputing takes time, as the last stage shows least") {
   CHECK(times.busy == std::vector<double>{32, 32, 32, 24});
 }
 
-TEST_CASE("spans are what a rank does, in order and one at a time") {
+TEST_CASE("spans of a rank are in order and do not overlap") {
   const auto times = simulated(with(Method::kZeroBubble, 3, 5), timing(3));
   CHECK(times.spans.size() == 3 * (3 * 5 + 1));
   for (size_t i = 1; i < times.spans.size(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The partitioner against all plans that there are, on small random profiles.
+// The partitioner, compared with a search over all plans, on small random profiles.
 #include "pipeline/solver.h"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ PartitionOptions random_options(std::mt19937& dice, std::vector<int> machines) {
   return options;
 }
 
-// What any plan has to keep to, and one with a single level in detail.
+// Checks the constraints of every plan. A plan with a single level is also checked in
+// detail.
 void check_plan(const Plan& plan, const Profile& profile,
                 const PartitionOptions& options) {
   std::vector<size_t> layers;
@@ -103,7 +104,7 @@ TEST_CASE("no plan for a graph with branches is better") {
   }
 }
 
-// Layers in another order; each edge still joins the same two.
+// The same layers in another order. Each edge still joins the same two layers.
 Profile shuffled(const Profile& profile, std::mt19937& dice) {
   std::vector<size_t> places(profile.layers.size());
   std::iota(places.begin(), places.end(), size_t{0});
@@ -115,7 +116,7 @@ Profile shuffled(const Profile& profile, std::mt19937& dice) {
   return made;
 }
 
-TEST_CASE("no plan for a graph with several sources is better, in whatever order") {
+TEST_CASE("no plan for a graph with several sources is better, in any order") {
   std::mt19937 dice(5);
   for (int i = 0; i < 2000; ++i) {
     const Profile profile = testing::random_dag(dice, 1 + dice() % 7);
@@ -145,8 +146,9 @@ TEST_CASE("no plan on two levels of machines is better") {
 }
 
 TEST_CASE("a group is cut only where its first layers are done") {
-  // Side by side b and c. Where a and b are one group, c and d the other, the cut after
-  // a and c is none of the second: 12 - 2 ms and 2 + 8 ms would be no stages of it.
+  // b and c are parallel. If a and b are one group, and c and d the other, the cut
+  // after a and c is no cut of the second group: 12 - 2 ms and 2 + 8 ms would be no
+  // stages of it.
   Profile profile;
   for (const double ms : {9, 2, 12, 8})
     profile.layers.push_back({concat("after ", ms), "Linear", ms, 0, 0, 0, -1});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The checks against schedules that are carried out, valid ones and mutations.
+// The validity check, compared with execution of valid and mutated schedules.
 #include <map>
 
 #include "harness/catch.h"
@@ -13,7 +13,7 @@ namespace {
 
 using testing::Executor;
 
-// Asserting is slow, so all that is cheap to compare is compared first.
+// Assertions are slow, so cheap comparisons come before them.
 void require_runs(const Schedule& schedule, const Validation& validation,
                   std::mt19937& dice) {
   Executor executor(schedule);
@@ -28,7 +28,8 @@ void require_runs(const Schedule& schedule, const Validation& validation,
   FAIL("activations are not as many as were held");
 }
 
-// "rank 1, instruction 3 (F1.0@0): ", of an instruction that is there.
+// True if the error begins with "rank 1, instruction 3 (F1.0@0): ", for an instruction
+// that exists.
 bool names_its_place(const Schedule& schedule, const Status& status) {
   const int rank = status.culprit().value;
   if (rank < 0) return false;
@@ -37,7 +38,7 @@ bool names_its_place(const Schedule& schedule, const Status& status) {
   return false;
 }
 
-// The reason, with its numbers taken out.
+// Text of the error without its numbers.
 std::string reason_of(const Status& status) {
   std::string reason = status.message().substr(status.message().find("): ") + 3);
   std::string kept;
@@ -46,7 +47,8 @@ std::string reason_of(const Status& status) {
   return kept.substr(0, 40);
 }
 
-TEST_CASE("what is accepted runs to the end, and what does not run is refused") {
+TEST_CASE(
+    "accepted schedules run to the end, and schedules that do not run are refused") {
   std::mt19937 dice(7);
   size_t num_refused = 0, num_valid = 0, num_instructions = 0;
   std::map<std::string, int> reasons;

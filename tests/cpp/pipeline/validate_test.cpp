@@ -55,7 +55,7 @@ void check_refused(const char* text, const std::string& part, const std::string&
     CHECK(validation.status().culprit() == Rank{std::stoi(sentence.substr(5))});
 }
 
-TEST_CASE("what a valid schedule needs is counted") {
+TEST_CASE("the needs of a valid schedule are counted") {
   auto flush = validated(kFlush);
   REQUIRE(flush.is_ok());
   CHECK(flush->ranks[0].activations == 2);
@@ -124,7 +124,7 @@ TEST_CASE("numbers out of range are refused") {
                 "rank 0, instruction 3 (A0.1>0): a rank needs no message to itself");
 }
 
-TEST_CASE("order is refused where something is used before it is there") {
+TEST_CASE("use of a value before it exists is refused") {
   check_refused(kFlush, "F0.0@0 A0.0>1", "A0.0>1 F0.0@0",
                 "rank 0, instruction 0 (A0.0>1): it is sent before it is computed");
   check_refused(kFlush, "A1.0<0 F1.0@0", "F1.0@0 A1.0<0",
@@ -144,7 +144,7 @@ TEST_CASE("order is refused where something is used before it is there") {
                 "backward");
 }
 
-TEST_CASE("what is there twice or not at all is refused") {
+TEST_CASE("duplicate and missing instructions are refused") {
   check_refused(kFlush, "F1.0@0", "F1.0@0 F1.0@0",
                 "rank 1, instruction 2 (F1.0@0): rank 1 does this forward, too");
   check_refused(kFlush, "B1.0@0", "B1.0@0 I1.0@0",
@@ -192,7 +192,7 @@ TEST_CASE("messages go to whom does the other stage") {
       "rank 2, instruction 1 (A1.0<0): the rank does not do micro-batch 0 of stage 1");
 }
 
-TEST_CASE("versions are refused that are not there or not those of the policy") {
+TEST_CASE("versions that do not exist or break the policy are refused") {
   check_refused(
       kStash, "push0@0 ", "",
       "rank 0, instruction 10 (B0.1@0): version 0 is gone; the newest is 1 and "
