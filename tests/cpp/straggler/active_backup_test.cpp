@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Three primaries and a backup, rank 3, if not said otherwise. In the operations before
-// the one under test all are in time, so that nobody has more than the grace.
+// Three primaries and a backup, rank 3, unless a test has other numbers. All members
+// are in time in the operations before the tested operation, so each has only the
+// grace.
 #include "straggler/active_backup.h"
 
 #include <memory>
@@ -56,7 +57,8 @@ struct Shards {
     const auto next = policy->next_look();
     return next ? to_ms(*next - start) : -1;
   }
-  // What all members learn, a second later.
+  // Reports the result to the group, as all members learn it, and starts the next
+  // operation a second later.
   void commit(double t) {
     policy->on_close({}, kBytes, at(t));
     RankSet in_time = policy->arrived();
@@ -69,7 +71,7 @@ struct Shards {
                                  Rank(size - group.options().backups), kBytes);
     start += std::chrono::seconds(1);
   }
-  // Operations in which everybody is there at once.
+  // Runs operations in which all members arrive at once.
   void warm_up(int times = 4) {
     const int32_t primaries = size - group.options().backups;
     for (; times > 0; --times) {
@@ -93,7 +95,7 @@ struct Shards {
   TimePoint start{std::chrono::hours(1)};
 };
 
-TEST_CASE("with nobody late nobody is asked, and the backup is not waited for") {
+TEST_CASE("without a late member no backup is asked or waited for") {
   Shards s(backed_up());
   s.begin();
   s.arrive(0, 0);
@@ -130,7 +132,7 @@ TEST_CASE("a backup is asked when its primary has no time left, and counts for i
   CHECK(s.ask(5).empty());
   CHECK(s.look() == 5 + grace);
   CHECK(s.ask(5 + grace) == Ranks{kBackup});
-  CHECK(s.ask(6 + grace).empty());  // once
+  CHECK(s.ask(6 + grace).empty());  // the backup is asked once only
   CHECK_FALSE(s.decide(6 + grace).closes());
   s.copy(3, 8 + grace);
   const Decision d = s.decide(8 + grace);
@@ -179,7 +181,8 @@ TEST_CASE("a stand-in is no arrival of its primary") {
   CHECK(history.healthy_run(Rank(2)) == 0);
   CHECK(history.consecutive_skips(Rank(2)) == 0);  // no data were lost
   CHECK(history.last_skipped(Rank(2)) == Seq(5));
-  // Its own lateness is known when it calls: a second after the start less 0 ms.
+  // Its own lateness is known when it calls. Here it is a second, because the late call
+  // comes at 0 ms of the next operation.
   s.group.history().on_called(Rank(2), Seq(5), s.at(0));
   CHECK(history.recent().delay(Seq(5), Rank(2)) == ms(1000));
 }
@@ -189,7 +192,7 @@ TEST_CASE("one known to be behind is stood in for at once, also for the quorum")
   options.min_contributors = 3;
   Shards s(options);
   s.warm_up();
-  s.begin();  // its data are lost here
+  s.begin();  // its data are lost in this operation
   s.arrive(0, 0);
   s.arrive(1, 0);
   s.group.history().on_committed(Seq(s.seq), RankSet(4), RankSet(4), kBackup, 0);
@@ -223,7 +226,8 @@ TEST_CASE("a quorum that only backups can complete is asked for") {
   s.copy(4, 5000);
   CHECK(s.decide(5000).closes());
 
-  // One primary: the backup that has computed the same is what it is measured by.
+  // With one primary, its lateness is measured from the backup that has computed the
+  // same data shard.
   Shards two(backed_up(), 2);
   two.warm_up();
   two.begin();
@@ -232,7 +236,7 @@ TEST_CASE("a quorum that only backups can complete is asked for") {
   CHECK(two.ask(two.look()) == Ranks{Rank(1)});
 }
 
-TEST_CASE("what a primary out of the view would contribute is asked for at once") {
+TEST_CASE("the contribution of an excluded primary is requested at once") {
   Shards s(backed_up());
   s.begin();
   RankSet left = RankSet::full(4);
@@ -270,7 +274,8 @@ TEST_CASE("one that was asked has a patience, and what it needed is learnt") {
   s.arrive(1, 0);
   s.offer(3, 2, 0);
   REQUIRE(s.ask(400) == Ranks{kBackup});
-  // Twice as long as the operation has taken: nothing is known yet.
+  // Nothing is known yet, so the patience is twice the time that the operation has
+  // taken.
   CHECK_FALSE(s.decide(1199).closes());
   CHECK(s.look() == 1200);
   const Decision d = s.decide(1200);
@@ -304,7 +309,7 @@ TEST_CASE("a stand-in that was not needed after all makes the patience no shorte
 }
 
 TEST_CASE("two late with one backup: one is covered") {
-  Shards s(backed_up(2), 6);  // of four primaries; one backup has not called
+  Shards s(backed_up(2), 6);  // four primaries; one backup has not called
   s.warm_up();
   s.begin();
   s.arrive(0, 0);
@@ -313,7 +318,7 @@ TEST_CASE("two late with one backup: one is covered") {
   s.arrive(2, 0);
   s.offer(4, 3, 0);
   s.offer(5, 3, 0);
-  CHECK(s.ask(900) == Ranks{Rank(4)});  // not both for the same
+  CHECK(s.ask(900) == Ranks{Rank(4)});  // not both backups for the same data shard
   s.copy(4, 901);
   CHECK(s.decide(901).closes());
   CHECK(s.policy->stand_ins() == StandIns{{Rank(3), Rank(4)}});
@@ -344,18 +349,18 @@ TEST_CASE("a backup that has not called has time as a member has") {
   CHECK_FALSE(s.decide(grace - 1).closes());
   CHECK(s.decide(grace).closes());
   s.commit(grace);
-  // It was waited for in vain, and has not called since.
+  // The owner has waited for the backup in vain, and the backup has not called since.
   s.begin();
   s.arrive(0, 0);
   s.arrive(1, 0);
   CHECK(s.decide(0).closes());
   CHECK(s.decide(0).reason == Reason::kKnownBehind);
-  // It calls again: it is on its way.
+  // The backup calls again, so its contribution is expected.
   s.group.history().on_called(kBackup, Seq(s.seq - 1), s.at(0));
   CHECK_FALSE(s.decide(0).closes());
 }
 
-TEST_CASE("a substitute fills the lowest data shard whose primary has no time") {
+TEST_CASE("a substitute fills the lowest data shard with a primary out of time") {
   PolicyOptions options = backed_up(1, BackupMode::kSubstitute);
   options.min_contributors = 1;
   Shards s(options);
@@ -365,7 +370,8 @@ TEST_CASE("a substitute fills the lowest data shard whose primary has no time") 
   s.offer(3, kAnyDataShard, 0);
   CHECK(s.ask(0).empty());
   CHECK(s.ask(900) == Ranks{kBackup});
-  // What it was asked for comes: it fills the other hole.
+  // The contribution of the primary that the backup was asked for arrives. So the
+  // backup fills the other hole.
   s.arrive(1, 901);
   s.copy(3, 902);
   CHECK(s.policy->stand_ins() == StandIns{{Rank(2), kBackup}});
@@ -378,7 +384,8 @@ TEST_CASE(
   options.min_contributors = 3;
   Shards s(options);
   s.begin();
-  // Rank 2 is out, and rank 0 has no time left: its shard was moved away from it.
+  // Rank 2 is excluded. Rank 0 has no time left, because its shard was moved to another
+  // owner.
   RankSet late(4), members = RankSet::full(4);
   late.insert(Rank(0));
   members.erase(Rank(2));
@@ -395,7 +402,7 @@ TEST_CASE(
   CHECK(s.policy->stand_ins() == StandIns{{Rank(2), kBackup}});
 }
 
-TEST_CASE("with replicas the first whole copy counts, and nobody is asked") {
+TEST_CASE("with replicas the first complete copy counts, and no backup is asked") {
   Shards s(backed_up(2, BackupMode::kReplicate));
   s.begin();
   s.offer(2, 0, 0);
@@ -419,7 +426,7 @@ TEST_CASE("to verify means to wait for the second copy, as long as for a stand-i
   CHECK_FALSE(s.decide(0).closes());  // the backup may still call
   s.offer(3, 1, 10);
   CHECK_FALSE(s.decide(29).closes());
-  CHECK(s.decide(30).closes());  // twice as long as until its beginning
+  CHECK(s.decide(30).closes());  // twice the time until the backup began
   s.copy(3, 12);
   CHECK(s.decide(12).closes());
   CHECK(s.policy->stand_ins().empty());
@@ -431,14 +438,15 @@ TEST_CASE("to verify means to wait for the second copy, as long as for a stand-i
   late.arrive(2, 0);
   late.offer(3, 1, 0);
   late.copy(3, 100);
-  CHECK_FALSE(late.decide(119).closes());  // the primary's is to be compared
+  CHECK_FALSE(
+      late.decide(119).closes());  // the primary's contribution must be compared
   CHECK(late.look() == 120);
   CHECK(late.policy->stand_ins() == StandIns{{Rank(1), Rank(3)}});
   late.arrive(1, 119);
   CHECK(late.decide(119).closes());
 }
 
-TEST_CASE("to verify makes nobody late whose shadow was faster") {
+TEST_CASE("verification makes no primary late because its shadow was faster") {
   PolicyOptions options = backed_up();
   options.verify_shadows = true;
   Shards s(options);
@@ -470,7 +478,7 @@ TEST_CASE("no more stand in than a verdict can name") {
   CHECK(s.policy->stand_ins().size() == 1);
 }
 
-TEST_CASE("who loses its time in another operation has it no more in this one") {
+TEST_CASE("a member that loses its time in another operation has none in this one") {
   Shards s(backed_up());
   s.warm_up();
   s.begin();
@@ -482,21 +490,21 @@ TEST_CASE("who loses its time in another operation has it no more in this one") 
   CHECK(s.ask(15).empty());
   const double due = s.look();
   CHECK(due > 16);
-  // The one before ends without its primary, which is behind from then on.
+  // The previous operation ends without its primary, which is behind from then on.
   RankSet in_time(4), covered(4);
   for (const int32_t r : {0, 1}) in_time.insert(Rank(r));
   covered.insert(Rank(2));
   s.group.history().on_committed(Seq(before), in_time, covered, kBackup, kBytes);
   CHECK((s.look() != -1 && s.look() < 16));
   CHECK(s.ask(16) == Ranks{kBackup});
-  // Once: from then on it waits for the copy.
+  // The backup is asked once. Then the policy waits for the copy.
   CHECK(s.look() > 16);
 }
 
-TEST_CASE("a full log holds the shard open for who has not called, covered or not") {
+TEST_CASE("a full log holds the shard open for members that have not called") {
   Shards s(backed_up(), 4, kBytes);
   s.warm_up();
-  s.begin();  // kept for rank 2 and the backup
+  s.begin();  // its result is kept for rank 2 and the backup
   s.arrive(0, 0);
   s.arrive(1, 0);
   s.commit(0);
@@ -513,7 +521,7 @@ TEST_CASE("a full log holds the shard open for who has not called, covered or no
   s.arrive(2, 5000);
   CHECK(s.decide(5000).closes());
 
-  // The same for a backup, although nothing is missing.
+  // The same holds for a backup, although no data shard is missing.
   Shards late(backed_up(), 4, kBytes);
   for (int i = 0; i < 2; ++i) {
     late.begin();
@@ -526,7 +534,7 @@ TEST_CASE("a full log holds the shard open for who has not called, covered or no
   CHECK(late.decide(5000).closes());
 }
 
-TEST_CASE("who offers again has not heard the question") {
+TEST_CASE("a backup that offers again has not received the question") {
   Shards s(backed_up());
   s.begin();
   RankSet left = RankSet::full(4);

@@ -13,7 +13,7 @@ using testing::ms;
 constexpr Rank kLate{3};
 constexpr double kPeriodMs = 1000;
 
-// Of four members, in operation `seq` the first three call at once, and the last
+// In operation `seq`, the first three of four members call at once, and the last calls
 // `lag_ms` later.
 void play(CallLags& lags, uint64_t seq, double lag_ms) {
   const TimePoint start(ms(kPeriodMs * static_cast<double>(seq)));
@@ -21,7 +21,7 @@ void play(CallLags& lags, uint64_t seq, double lag_ms) {
   lags.on_called(kLate, Seq(seq), start + ms(lag_ms));
 }
 
-TEST_CASE("what is left of a lateness is half of it at most") {
+TEST_CASE("the rest of a lateness is half of it at most") {
   struct Row {
     double before_ms, lag_ms;
     bool is_rest;
@@ -38,7 +38,7 @@ TEST_CASE("what is left of a lateness is half of it at most") {
     CHECK_FALSE(lags.is_rest(kLate, Seq(1), ms(20)));
     play(lags, 2, row.lag_ms);
     CHECK(lags.is_rest(kLate, Seq(2), ms(20)) == row.is_rest);
-    // Of the others nobody was late, and other operations are not the last.
+    // No other member was late, and no other operation is the last.
     CHECK_FALSE(lags.is_rest(Rank(2), Seq(2), ms(20)));
     CHECK_FALSE(lags.is_rest(kLate, Seq(1), ms(20)));
     CHECK_FALSE(lags.is_rest(kLate, Seq(3), ms(20)));
@@ -66,7 +66,7 @@ TEST_CASE("one notice of several calls is a lag in each, and is heard once") {
   CHECK_FALSE(lags.is_rest(kLate, Seq(3), ms(150)));
 }
 
-TEST_CASE("a member that is far behind meets only what is remembered") {
+TEST_CASE("a member far behind finds only the remembered operations") {
   CallLags lags(4);
   constexpr uint64_t kMany = 1000;
   for (uint64_t seq = 1; seq <= kMany; ++seq)

@@ -17,28 +17,28 @@ TimePoint at(double time_ms) {
   return TimePoint(ms(time_ms));
 }
 
-// Of four members the first three have called at 0, 1 and 2 ms.
+// The first three of four members have called at 0, 1 and 2 ms.
 CallTimes three_called() {
   CallTimes calls(4);
   for (int32_t r = 0; r < 3; ++r) calls.on_called(Rank(r), at(r));
   return calls;
 }
 
-TEST_CASE("who calls later than its deadline after the others has no time") {
+TEST_CASE("a member that calls later than its deadline after the others has no time") {
   struct Row {
-    double called_ms;  // of member 3; negative: it has not
+    double called_ms;  // call of member 3; negative: it has not called
     double t_q_ms, left_ms;
   };
   const Row rows[] = {
       {3, 12, 20},   // in time
-      {22, 12, 20},  // just
-      {23, 32, 0},   // late by its call
-      {-1, 12, 10},  // it may still call until 22
-      {-1, 22, 0},   // it has not
-      {-1, 30, 0},   // long ago
+      {22, 12, 20},  // just in time
+      {23, 32, 0},   // its call is late
+      {-1, 12, 10},  // it may still call until 22 ms
+      {-1, 22, 0},   // it has not called in time
+      {-1, 30, 0},   // its time ended long ago
       {42, 82, 20},  // late, but links are slow: half of 80 ms
-      {43, 82, 0},   // also by that
-      {-1, 82, 0},   // the same for one that has not called
+      {43, 82, 0},   // later than that, too
+      {-1, 82, 0},   // the same for a member that has not called
       {-1, 2, 20},   // all at once
   };
   for (const Row& row : rows) {
@@ -47,7 +47,7 @@ TEST_CASE("who calls later than its deadline after the others has no time") {
     if (row.called_ms >= 0) calls.on_called(Rank(3), at(row.called_ms));
     CHECK(calls.time_left(Rank(3), ms(20), 3, at(row.t_q_ms)) == ms(row.left_ms));
     CHECK(calls.time_left(Rank(3), ms(0), 3, at(row.t_q_ms)) == ms(0));
-    // One of the first is late for another reason.
+    // Member 2 has called in time, so its lateness has another reason.
     CHECK(calls.time_left(Rank(2), ms(20), 3, at(row.t_q_ms)) == ms(20));
   }
 }
@@ -59,7 +59,7 @@ TEST_CASE("the first notice of a call counts") {
   CHECK(calls.time_left(Rank(3), ms(20), 3, at(100)) == ms(20));
 }
 
-TEST_CASE("a shard closes with its quorum when somebody has not even called") {
+TEST_CASE("a shard closes with its quorum if a member has not even called") {
   GroupPolicy group(skip_options(), log_of(4, UINT64_MAX));
   TimePoint start{};
   for (uint64_t seq = 1; seq <= 20; ++seq) {

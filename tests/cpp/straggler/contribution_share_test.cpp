@@ -26,7 +26,8 @@ TEST_CASE("a third of the last contributions at the close is enough") {
   CHECK(share.suits(at(100)) == Suits::kNo);
   close(share, 4, 32'000);
   CHECK(share.suits(at(100)) == Suits::kYes);
-  // In most of them: what a shaper has saved passes now and then.
+  // The share must hold in most operations, because a traffic shaper passes saved-up
+  // bytes at times.
   close(share, 2, 5'000);
   close(share, 2, 90'000);
   CHECK(share.suits(at(100)) == Suits::kNo);
@@ -49,7 +50,8 @@ TEST_CASE("few contributions say nothing, nor do old ones") {
   CHECK(slow.suits(at(100)) == Suits::kNo);
 }
 
-TEST_CASE("one that has not begun, or is small or large, says nothing of the link") {
+TEST_CASE(
+    "a payload that has not begun, or is small or large, says nothing about the link") {
   ContributionShare share;
   close(share, 4, 50'000);
   close(share, 9, 0);

@@ -25,7 +25,7 @@ RankSet set_of(int32_t size, std::initializer_list<int32_t> ranks) {
   return set;
 }
 
-TEST_CASE("data shards are those of the primaries, with n_plus_b of everybody") {
+TEST_CASE("data shards belong to the primaries, with n_plus_b to all members") {
   CHECK(data_shards(backed_up(2), 5) == set_of(5, {0, 1, 2}));
   CHECK(data_shards(backed_up(2, BackupMode::kNPlusB), 5) == RankSet::full(5));
   CHECK(data_shards(skip_options(), 3) == RankSet::full(3));
@@ -34,7 +34,7 @@ TEST_CASE("data shards are those of the primaries, with n_plus_b of everybody") 
   CHECK_FALSE(is_backup(backed_up(2, BackupMode::kNPlusB), Rank(3), 5));
 }
 
-TEST_CASE("wanted is what primaries and as many backups can contribute") {
+TEST_CASE("the number wanted is that of primaries and as many backups") {
   const PolicyOptions one = backed_up(1);
   CHECK(wanted(one, RankSet::full(4)) == set_of(4, {0, 1, 2}));
   CHECK(wanted(one, set_of(4, {1, 2, 3})) == set_of(4, {0, 1, 2}));
@@ -48,7 +48,7 @@ TEST_CASE("wanted is what primaries and as many backups can contribute") {
   CHECK(most_contributions(skip_options(), set_of(4, {1, 3})) == 2);
 }
 
-TEST_CASE("a backup that has said what it has computed fills no other hole") {
+TEST_CASE("a backup that has named its data shard fills no other hole") {
   using Said = std::vector<std::optional<int32_t>>;
   const RankSet left = set_of(5, {0, 3, 4});  // of three primaries and two backups
   const auto most = [&](const Said& said, BackupMode mode = BackupMode::kShadow) {
@@ -61,7 +61,7 @@ TEST_CASE("a backup that has said what it has computed fills no other hole") {
   CHECK(most({1, 2}) == 3);
   CHECK(most({1, std::nullopt}) == 3);
   CHECK(most({kAnyDataShard, kAnyDataShard}, BackupMode::kSubstitute) == 3);
-  // Of one that is gone it says nothing.
+  // A report about a lost backup does not count.
   CHECK(most_contributions(backed_up(2), set_of(5, {0, 4}), Said{1, 0}) == 1);
   CHECK(most_contributions(backed_up(2), RankSet::full(5), Said{1, 1}) == 3);
   const PolicyOptions each = backed_up(2, BackupMode::kReplicate);
@@ -69,7 +69,7 @@ TEST_CASE("a backup that has said what it has computed fills no other hole") {
   CHECK(most_contributions(each, set_of(4, {1, 2}), Said(2)) == 2);
 }
 
-TEST_CASE("so many members have a quorum whatever their backups have computed") {
+TEST_CASE("a set of members has a quorum, whatever its backups have computed") {
   for (const BackupMode mode : {BackupMode::kShadow, BackupMode::kSubstitute,
                                 BackupMode::kNPlusB, BackupMode::kReplicate}) {
     for (const auto& [size, backups, quorum] :
@@ -99,7 +99,7 @@ TEST_CASE("so many members have a quorum whatever their backups have computed") 
   CHECK(members_of_quorum(skip_options(), 5) == quorum_of(skip_options(), 5));
 }
 
-TEST_CASE("a backup says whose data it has computed, and nobody else") {
+TEST_CASE("only a backup names the data shard that it has computed") {
   const auto of = [](const PolicyOptions& options, int32_t rank, int32_t said) {
     auto result = data_shard_of(options, Rank(rank), 4, said);
     return *result;
@@ -114,7 +114,7 @@ TEST_CASE("a backup says whose data it has computed, and nobody else") {
   CHECK(of(skip_options(), 3, kAnyDataShard) == 3);
 }
 
-TEST_CASE("another data shard is refused with what would be right") {
+TEST_CASE("a wrong data shard is refused, and the error names the right one") {
   const auto why = [](const PolicyOptions& options, int32_t rank, int32_t said) {
     const auto result = data_shard_of(options, Rank(rank), 4, said);
     REQUIRE_FALSE(result.is_ok());

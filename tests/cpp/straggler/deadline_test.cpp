@@ -22,8 +22,8 @@ TEST_CASE("a lost contribution costs its worth of a period, at least the floor")
   CHECK(price_of_loss(ms(400), 8, ms(20), 0) == ms(20));
 }
 
-// Four members; three are the quorum. Member 3 calls with them, and its contribution is
-// `lag` later, as behind a slow link.
+// Four members, of which three are the quorum. Member 3 calls with them, and its
+// contribution arrives `lag` later, as over a slow link.
 struct Fed {
   explicit Fed(const PolicyOptions& of = skip_options()) : options(of) {}
 
@@ -81,11 +81,12 @@ TEST_CASE("three full operations behind a bad link are lost, and no more") {
   double waited_ms = 0;
   for (int i = 0; i < 20; ++i)
     waited_ms += std::min(2266.0, to_ms(fed.feed(2266, 234).deadline));
-  CHECK(waited_ms <= 3 * 2266 + 20 * 78);  // and a grace in each of the others
+  CHECK(waited_ms <=
+        3 * 2266 + 20 * 78);  // and a grace in each of the other operations
   CHECK(waited_ms >= 3 * 2266);
 }
 
-TEST_CASE("one long lag of the first operations skips nobody afterwards") {
+TEST_CASE("one long lag in the first operations skips no member afterwards") {
   Fed fed;
   fed.feed(5000, 400);
   for (int i = 0; i < 30; ++i) {
@@ -94,7 +95,7 @@ TEST_CASE("one long lag of the first operations skips nobody afterwards") {
   }
 }
 
-TEST_CASE("while nobody is later than the grace, the grace is the deadline") {
+TEST_CASE("while no member is later than the grace, the grace is the deadline") {
   Fed fed;
   fed.feed_many(64, 1, 400);
   const auto answer = fed.feed(1, 400);
@@ -121,7 +122,7 @@ TEST_CASE("a member that is always late is waited for when that makes more progr
     double lag_ms;
     bool is_waited_for;
   };
-  // Of 4 members with a period of 400 ms: 4 / (400 + lag) against 3 / 400.
+  // 4 members and a period of 400 ms: 4 / (400 + lag) is compared with 3 / 400.
   for (const Row& row : {Row{48, true}, Row{100, true}, Row{120, true}, Row{150, false},
                          Row{200, false}, Row{400, false}, Row{4000, false}}) {
     INFO(row.lag_ms << " ms");
@@ -197,7 +198,7 @@ TEST_CASE("a member that gets a new chance is waited for at once") {
   CHECK(fed.feed(1000, 400).deadline > ms(50));
 }
 
-TEST_CASE("a probe comes sooner after one that has paid than after one in vain") {
+TEST_CASE("a probe comes sooner after a useful probe than after one in vain") {
   Fed fed;
   fed.feed_many(40, 4000, 400);
   const auto until_probe = [&] {
@@ -209,7 +210,7 @@ TEST_CASE("a probe comes sooner after one that has paid than after one in vain")
   const uint64_t after_one = until_probe();
   const uint64_t after_two = until_probe();
   CHECK(after_two >= 3 * after_one / 2);
-  // In step for a while after the next probe, and then as late as before.
+  // The member is in time for a while after the next probe, and then as late as before.
   while (fed.deadlines.of(Rank(3), Seq(fed.seq + 1), kBytes).why != Why::kReEntry)
     fed.feed(4000, 400);
   fed.feed_many(RecentOperations::kFew + 2, 0.5, 400);
@@ -234,14 +235,14 @@ TEST_CASE("no deadline is longer than the limit") {
   for (int i = 0; i < 20; ++i) CHECK(fed.feed(1, 400).deadline == ms(30));
 }
 
-// Member 3 stalls once, calls the operation that it missed `late_ms` after the close,
-// and computes as fast as the others from then on.
+// Member 3 stalls once. It calls the missed operation `late_ms` after the close, and
+// then computes as fast as the others.
 struct Returning : Fed {
   Deadlines::Answer miss_then_ask(double late_ms) {
     ++seq;
     end(false);
     history.on_called(Rank(3), Seq(seq), closed_at + ms(late_ms));
-    ++seq;  // and computes it while the others do
+    ++seq;  // it computes this operation together with the others
     return deadlines.of(Rank(3), Seq(seq), kBytes);
   }
   void end(bool is_in) {
@@ -283,7 +284,7 @@ TEST_CASE("a grant in vain is not given again for a while") {
   fed.feed_many(Deadlines::kGrantAfter, 1, 400);
   CHECK(fed.miss_then_ask(250).deadline >= ms(250));
   fed.end(true);
-  CHECK(fed.miss_then_ask(250).deadline >= ms(250));  // after one that has paid
+  CHECK(fed.miss_then_ask(250).deadline >= ms(250));  // after a wait that has paid
 }
 
 TEST_CASE("a member that computes longer in each operation is granted nothing") {

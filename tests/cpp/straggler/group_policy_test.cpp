@@ -22,7 +22,7 @@ TEST_CASE("the group starts the policy that its options name") {
   CHECK(skips.options() == options);
 }
 
-TEST_CASE("the policies of one group share what is known of the members") {
+TEST_CASE("the policies of one group share their knowledge of the members") {
   PolicyOptions options;
   options.kind = Kind::kSkip;
   options.warmup_operations = 2;
@@ -86,7 +86,7 @@ TEST_CASE("who is late for full sums is known to the group, and its run is anoth
   CHECK(exact.healthy_run(Rank(1)) == 4);
   CHECK_FALSE(strict.is_slow(Rank(2)));
   CHECK(strict.healthy_run(Rank(2)) == 4);
-  // Of a shard that has changed hands nothing is noted.
+  // The policy records nothing about a shard that has a new owner.
   for (uint64_t seq = 5; seq <= 8; ++seq) play(exact, seq, false, 0);
   CHECK(exact.is_slow(Rank(2)));
   for (uint64_t seq = 9; seq <= 12; ++seq) play(exact, seq, true, 0);

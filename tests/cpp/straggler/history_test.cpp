@@ -24,7 +24,7 @@ RankSet mask_of(std::initializer_list<int32_t> ranks) {
   return set;
 }
 
-// Empty: not known. Of a member that began the operation with the others.
+// Lag of a member that began the operation with the others. Empty: unknown.
 std::optional<Duration> lag(const History& history, uint64_t seq, Rank rank) {
   return history.recent().delay(Seq(seq), rank);
 }
@@ -64,7 +64,8 @@ TEST_CASE("size classes are powers of four") {
 TEST_CASE("a lag is counted from the quorum, once, however late it is known") {
   History history(log_of(4, UINT64_MAX));
   const TimePoint t_q(ms(1000));
-  history.on_arrival(Seq(1), Rank(0), t_q - ms(30));  // before the quorum: with it
+  history.on_arrival(Seq(1), Rank(0),
+                     t_q - ms(30));  // before the quorum: counts as the quorum's time
   CHECK_FALSE(lag(history, 1, Rank(0)));
   history.on_quorum(Seq(1), kBytes, t_q, mask_of({0, 1}));
   history.on_arrival(Seq(1), Rank(2), t_q + ms(7));
@@ -75,15 +76,16 @@ TEST_CASE("a lag is counted from the quorum, once, however late it is known") {
   CHECK(lag(history, 1, Rank(0)) == ms(0));
   CHECK(lag(history, 1, Rank(2)) == ms(7));
   CHECK(lag(history, 1, kLate) == ms(300));
-  // A second shard of the same operation says nothing new.
+  // A second shard of the same operation adds no information.
   history.on_quorum(Seq(1), kBytes, t_q + ms(5), mask_of({0, 1, 2, 3}));
   CHECK(lag(history, 1, kLate) == ms(300));
   CHECK(history.median_period(kBytes) == Duration::zero());
 }
 
-TEST_CASE("a call that becomes known gives the lag of what was closed without it") {
+TEST_CASE("a late call gives the lag of operations that were closed without it") {
   History history(log_of(4, UINT64_MAX));
-  history.on_called(kLate, Seq(2), TimePoint{});  // its bytes are slow
+  history.on_called(kLate, Seq(2),
+                    TimePoint{});  // it has called, but its bytes are slow
   for (uint64_t seq = 1; seq <= 3; ++seq) {
     history.on_quorum(Seq(seq), kBytes, TimePoint(ms(100.0 * double(seq))),
                       mask_of({0, 1, 2}));
@@ -92,7 +94,7 @@ TEST_CASE("a call that becomes known gives the lag of what was closed without it
   history.on_called(kLate, Seq(1), TimePoint(ms(500)));
   CHECK(lag(history, 1, kLate) == ms(400));
   CHECK_FALSE(lag(history, 2, kLate));
-  // Operation 3 is open: its contribution is on the way and will tell.
+  // Operation 3 is open. The lag follows from its contribution, which is in flight.
   history.on_called(kLate, Seq(3), TimePoint(ms(1100)));
   CHECK(lag(history, 2, kLate) == ms(900));
   CHECK_FALSE(lag(history, 3, kLate));
@@ -165,22 +167,23 @@ TEST_CASE("skips of operations that were forgiven count for the limit only") {
   CHECK(history.late_run(kLate) == 0);
   commit(7, false);
   commit(9, false);
-  commit(8, false);  // known after a later one
+  commit(8, false);  // known after a later operation
   CHECK(history.late_run(kLate) == 1);
   CHECK(history.consecutive_skips(kLate) == 9);
   commit(10, true);
   CHECK(history.late_run(kLate) == 0);
-  commit(10, false);  // another shard of it
+  commit(10, false);  // another shard of the operation
   CHECK(history.late_run(kLate) == 2);
   commit(11, true);
   CHECK(history.consecutive_skips(kLate) == 0);
 }
 
-TEST_CASE("in a row are only those in which it was late by more than the grace") {
-  // With a period of 800 ms among four it is 100 ms, and the floor where that is more.
+TEST_CASE("a run counts only operations with a lateness above the grace") {
+  // With a period of 800 ms among four members, the grace is 100 ms, or the floor if
+  // that is more.
   struct Row {
     double floor, lag;
-    bool is_first;  // the contribution comes before the result is known to be had
+    bool is_first;  // the contribution arrives before the result counts as received
     uint32_t late_run;
   };
   const Row row =
@@ -200,7 +203,8 @@ TEST_CASE("in a row are only those in which it was late by more than the grace")
   for (uint64_t seq = 4; seq <= 6; ++seq) play(seq, row.lag, row.is_first);
   CHECK(history.late_run(kLate) == row.late_run);
   CHECK(history.consecutive_skips(kLate) == 6);
-  // What becomes known later ends the run there, and not what came after it.
+  // News about an older operation ends the run at that operation. Later operations
+  // still count.
   for (uint64_t seq = 7; seq <= 9; ++seq) {
     history.on_quorum(Seq(seq), kBytes, TimePoint(ms(800.0 * double(seq))),
                       mask_of({0, 1, 2}));
@@ -211,8 +215,8 @@ TEST_CASE("in a row are only those in which it was late by more than the grace")
   CHECK(history.late_run(kLate) == 2);
 }
 
-TEST_CASE("what is left of a lateness is no lateness of its own") {
-  // The late one calls 600 ms after the others, then 250, and again.
+TEST_CASE("the rest of a lateness is no lateness of its own") {
+  // The late member calls 600 ms after the others, then twice 250 ms after them.
   for (const bool is_known_first : {false, true}) {
     CAPTURE(is_known_first);
     History history(log_of(4, UINT64_MAX), ms(20));
@@ -258,7 +262,8 @@ TEST_CASE("operations too old to be remembered leave no trace") {
   }
   history.on_late_arrival(Seq(1), kLate, TimePoint(ms(1000)));
   CHECK_FALSE(lag(history, 1, kLate));
-  // An operation so late that its place is taken does not disturb the newer one.
+  // A contribution to an operation whose slot is reused does not change the newer
+  // operation.
   const Seq newest(History::kNumRecent + 11);
   history.on_quorum(newest, kBytes, TimePoint(ms(2000)), mask_of({0, 1}));
   history.on_quorum(Seq(11), kBytes, TimePoint(ms(2010)), mask_of({0, 1}));
@@ -290,22 +295,24 @@ TEST_CASE("skips in a row are counted by operation and end with an inclusion") {
   CHECK(commit(3, false) == 3);  // skipped in the second shard after all
   CHECK(commit(4, true) == 0);
   CHECK(commit(6, false) == 1);
-  CHECK(commit(5, false) == 2);  // known after a later one: added
+  CHECK(commit(5, false) == 2);  // known after a later operation: added
   CHECK(commit(6, false) == 2);
   CHECK(history.last_skipped(kLate) == Seq(6));
   CHECK(history.consecutive_skips(Rank(0)) == 0);
   CHECK(history.last_skipped(Rank(0)) == Seq(0));
 }
 
-TEST_CASE("a member is behind while it has not called what it was skipped in") {
+TEST_CASE("a member is behind while it has not called its skipped operations") {
   History history(log_of(4, UINT64_MAX));
   history.on_committed(Seq(5), mask_of({0, 1, 2}), 10);
   CHECK(history.is_behind(kLate, Seq(6)));
-  CHECK_FALSE(history.is_behind(kLate, Seq(5)));  // another shard of it is still open
-  CHECK(history.is_behind(kLate, Seq(4)));  // later ones are decided, it is not here
+  CHECK_FALSE(history.is_behind(
+      kLate, Seq(5)));  // another shard of the operation is still open
+  CHECK(history.is_behind(
+      kLate, Seq(4)));  // later operations are decided, and it has not arrived
   CHECK_FALSE(history.is_behind(Rank(0), Seq(6)));
   history.on_called(kLate, Seq(4), TimePoint{});
-  // On its way: it has called since.
+  // It has called since, so its contribution is in flight.
   CHECK_FALSE(history.is_behind(kLate, Seq(4)));
   CHECK_FALSE(history.is_behind(kLate, Seq(6)));
   history.on_committed(Seq(6), mask_of({0, 1, 2}), 10);
@@ -313,11 +320,11 @@ TEST_CASE("a member is behind while it has not called what it was skipped in") {
   history.on_arrival(Seq(6), kLate, TimePoint{});
   CHECK(history.called(kLate) == Seq(6));
   CHECK_FALSE(history.is_behind(kLate, Seq(7)));
-  history.on_called(kLate, Seq(2), TimePoint{});  // old news
+  history.on_called(kLate, Seq(2), TimePoint{});  // an older call
   CHECK(history.called(kLate) == Seq(6));
 }
 
-TEST_CASE("what is not called is kept in one log, whatever the policy") {
+TEST_CASE("results of uncalled operations are kept in one log for all policies") {
   const auto log = log_of(4, 100);
   History first(log), second(log);
   first.on_committed(Seq(1), mask_of({0, 1, 2}), 30);
@@ -332,7 +339,7 @@ TEST_CASE("what is not called is kept in one log, whatever the policy") {
   CHECK(log->outstanding_bytes(kLate) == 25);
   second.on_arrival(Seq(2), kLate, TimePoint{});
   CHECK(log->outstanding_bytes(kLate) == 0);
-  // Who is back has what it missed, once for all policies.
+  // A rejoined member has the results that it missed, in all policies at once.
   first.on_committed(Seq(3), mask_of({0, 1, 2}), 30);
   for (History* history : {&first, &second}) history->set_members(mask_of({0, 1, 2}));
   for (History* history : {&first, &second}) history->set_members(RankSet::full(4));
@@ -351,7 +358,7 @@ TEST_CASE("of a member that is out skips are counted for the limit alone") {
   CHECK(history.consecutive_skips(kLate) == 5);
   CHECK(history.late_run(kLate) == 1);
   CHECK(history.log().outstanding_bytes(kLate) == 30);
-  // Those that are in are counted as ever.
+  // Members of the view are counted as before.
   history.on_committed(Seq(6), mask_of({0, 1}), 30);
   CHECK(history.consecutive_skips(Rank(2)) == 1);
   CHECK(history.log().outstanding_bytes(Rank(2)) == 30);
@@ -359,11 +366,11 @@ TEST_CASE("of a member that is out skips are counted for the limit alone") {
   CHECK(history.consecutive_skips(kLate) == 6);
   CHECK(history.log().outstanding_bytes(kLate) == 0);
   CHECK(history.consecutive_skips(Rank(2)) == 1);
-  // It has what it missed, and is late again from here.
+  // The member has the missed results, and is late again from here.
   history.on_committed(Seq(7), mask_of({0, 1, 2}), 30);
   CHECK(history.consecutive_skips(kLate) == 7);
   CHECK(history.log().outstanding_bytes(kLate) == 30);
-  // One that was away for too long is not waited for at once.
+  // A member that was excluded for too long is not waited for at once.
   history.forget_skips(kLate);
   CHECK(history.consecutive_skips(kLate) == 0);
   CHECK(history.consecutive_skips(Rank(2)) == 0);
@@ -384,7 +391,7 @@ TEST_CASE("a run of health is of operations in a row, each once") {
   CHECK(history.healthy_run(kLate) == 1);
 }
 
-TEST_CASE("who was covered by a backup was late, and no data were lost") {
+TEST_CASE("a member covered by a backup was late, and no data were lost") {
   History history(log_of(4, 100));  // rank 3 is a backup
   const RankSet nobody(4);
   for (uint64_t seq = 1; seq <= 4; ++seq) {
@@ -395,7 +402,8 @@ TEST_CASE("who was covered by a backup was late, and no data were lost") {
   CHECK(history.consecutive_skips(Rank(2)) == 0);
   CHECK(history.is_behind(Rank(2), Seq(5)));
   CHECK(history.healthy_run(Rank(0)) == 4);
-  // Lost in one shard of an operation and covered in the other is lost, in any order.
+  // An operation counts as lost if one shard is lost and the other is covered, in any
+  // order.
   history.on_committed(Seq(5), mask_of({0, 1}), mask_of({2}), kLate, 1);
   history.on_committed(Seq(5), mask_of({0, 1}), nobody, kLate, 1);
   CHECK(history.consecutive_skips(Rank(2)) == 1);
@@ -424,7 +432,7 @@ TEST_CASE("a backup is late only where data were lost, and never skipped") {
   CHECK(history.healthy_run(kLate) == 3);
   history.on_called(kLate, Seq(2), TimePoint{});
   CHECK_FALSE(history.is_behind(kLate, Seq(4)));
-  // One that has called was there to be asked.
+  // A member that has called could be asked.
   history.on_called(kLate, Seq(4), TimePoint{});
   history.on_committed(Seq(4), mask_of({0, 1}), RankSet(4), kLate, 1);
   CHECK_FALSE(history.is_behind(kLate, Seq(5)));

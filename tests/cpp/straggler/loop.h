@@ -21,9 +21,9 @@
 
 namespace aikido::straggler::testing {
 
-// Times in milliseconds: what `rank` computes in `step`, and what its contribution
-// takes to the owner. `now` is the start of the computation or of the transfer, since
-// 0.
+// Times in milliseconds: the time that `rank` computes in `step`, and the time of its
+// contribution to the owner. `now` is the start of the computation or of the transfer,
+// since 0.
 struct Trace {
   int32_t n = 4;
   int num_steps = 200;
@@ -35,11 +35,11 @@ struct Trace {
 
 struct LoopResult {
   double time_ms = 0;                    // until the last operation is closed
-  int64_t contributions = 0;             // that are in the sums
+  int64_t contributions = 0;             // contributions in the sums
   std::vector<int64_t> missed;           // by rank
   std::vector<int64_t> longest_absence;  // by rank, in operations
   std::vector<double> closed_ms;         // by step
-  std::vector<std::string> notes;        // by step, what the decision says
+  std::vector<std::string> notes;        // by step, explanation of the decision
   // Contributions per millisecond.
   double progress() const { return static_cast<double>(contributions) / time_ms; }
 };
@@ -97,7 +97,7 @@ class Loop {
     double now_ms;
     int32_t rank;
     int step;
-    bool is_call;  // else an arrival
+    bool is_call;  // otherwise an arrival
     bool operator<(const Event& o) const {
       return std::tie(now_ms, rank, step) > std::tie(o.now_ms, o.rank, o.step);
     }
@@ -161,7 +161,8 @@ class Loop {
 
   Trace trace_;
   GroupPolicy group_;
-  std::unique_ptr<Policy> policy_;  // of the open operation, once somebody has called
+  std::unique_ptr<Policy>
+      policy_;  // policy of the open operation, once a rank has called
   std::priority_queue<Event> events_;
   std::vector<int> steps_;
   std::vector<std::pair<int32_t, double>> waiting_;  // rank and time of the call

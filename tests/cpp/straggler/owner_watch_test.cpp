@@ -11,7 +11,8 @@ namespace {
 using testing::ms;
 
 constexpr uint64_t kSize = 1 << 20;
-constexpr Duration kLong = std::chrono::milliseconds(1200);  // all else took
+constexpr Duration kLong =
+    std::chrono::milliseconds(1200);  // time of the rest of the operation
 
 PolicyOptions watched() {
   PolicyOptions options;
@@ -32,7 +33,7 @@ TEST_CASE("an owner has until the ceiling while nothing is known of its size") {
   watch.on_lag(kSize, ms(10));
   CHECK(watch.deadline(kSize, kLong) == ms(300));  // a quarter
   CHECK(watch.deadline(kSize, ms(100)) == ms(30));
-  // Another size is another matter.
+  // Another size has its own statistics.
   CHECK(watch.deadline(kSize << 4, kLong) == ms(1000));
   CHECK(watch.deadline(0, kLong) == ms(1000));
 }
@@ -41,7 +42,7 @@ TEST_CASE("the deadline is of the 19th of 20 lags, with bounds") {
   struct Row {
     const char* name;
     double usual_ms, rare_ms;
-    int every;  // so many usual ones for a rare one
+    int every;  // number of usual times per rare time
     double expected_ms;
   };
   for (const Row& row : {

@@ -24,8 +24,8 @@ Now at(uint64_t seq) {
   return {Seq(seq), TimePoint(std::chrono::seconds(seq))};
 }
 
-// What rank 0 of four would change, if `seen` is what is known of rank 3 and all others
-// are well.
+// Changes that rank 0 of four would make, if `seen` is known of rank 3 and all others
+// are healthy.
 std::vector<Change> changes(const Ownership& ownership, uint64_t now, const Seen& seen,
                             Rank self = Rank(0)) {
   return ownership.changes(self, RankSet::full(4), at(now), [&](Rank r) {
@@ -37,7 +37,7 @@ Seen skipped(uint32_t in_a_row, Suits uplink = Suits::kUnknown) {
   return {in_a_row, 0, false, true, uplink};
 }
 
-TEST_CASE("who is skipped four times in a row gives its shards away") {
+TEST_CASE("a member skipped four times in a row gives its shards away") {
   const Ownership ownership(4);
   CHECK(changes(ownership, 100, skipped(3)).empty());
   CHECK(changes(ownership, 100, skipped(4)) == std::vector{Change{kLate, false}});
@@ -55,13 +55,13 @@ TEST_CASE(
   ownership.advise(kLate, Advice::kLink);
   CHECK_FALSE(ownership.would_serve(kLate, Suits::kYes));
   ownership.advise(kLate, Advice::kNone);
-  // Not again, behind a return that was in vain.
+  // The member does not return again after a return in vain.
   ownership.on_owners(RankSet::full(4), at(1001));
   ownership.on_owners(owners_but(4, kLate), at(1002));
   CHECK_FALSE(ownership.would_serve(kLate, Suits::kYes));
 }
 
-TEST_CASE("who is late and has to stay an owner leaves changes to one in time") {
+TEST_CASE("a late member that must stay an owner leaves changes to a member in time") {
   Ownership ownership(4);
   RankSet owners(4);
   owners.insert(Rank(0));
@@ -86,7 +86,7 @@ TEST_CASE("shards leave a slow link that is named, and stay with a late caller")
   CHECK(changes(ownership, 100, skipped(0), kOther).empty());
   ownership.advise(kLate, Advice::kCaller);
   CHECK(changes(ownership, 100, skipped(9)).empty());
-  // For full sums the last to call should own nothing, whatever makes it late.
+  // For full sums, the last caller should own nothing, for any reason of its lateness.
   CHECK(changes(ownership, 100, Seen{0, 50, true, true}) ==
         std::vector{Change{kLate, false}});
   ownership.advise(kLate, Advice::kNone);
@@ -106,7 +106,7 @@ TEST_CASE(
   CHECK(changes(ownership, 11, Seen{0, 0, true, true}).empty());
 }
 
-TEST_CASE("half of the members keep their shards, whoever is named") {
+TEST_CASE("half of the members keep their shards, for any advice") {
   Ownership ownership(4);
   for (int32_t r = 0; r < 4; ++r) ownership.advise(Rank(r), Advice::kLink);
   const auto well = [](Rank) { return Seen{}; };
@@ -128,7 +128,7 @@ TEST_CASE("only the first owner in time changes anything") {
         std::vector{Change{Rank(0), false}, Change{kLate, false}});
 }
 
-TEST_CASE("nobody is moved for full sums where that gains nothing") {
+TEST_CASE("no shard is moved for full sums if that gains nothing") {
   Ownership ownership(3);
   const auto slow = [](Rank r) { return Seen{0, 0, r.value == 2, false}; };
   const RankSet all = RankSet::full(3);
@@ -137,7 +137,8 @@ TEST_CASE("nobody is moved for full sums where that gains nothing") {
   CHECK(ownership.changes(Rank(0), all, at(10), slow).empty());
 }
 
-TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
+TEST_CASE(
+    "shards come back to a member that has kept up, or is in time for full sums") {
   struct Row {
     const char* name;
     Seen seen;
@@ -165,7 +166,7 @@ TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
   }
 }
 
-TEST_CASE("a trial waits for some time as well, and who is in time for none") {
+TEST_CASE("a trial also waits for some time, except for a member in time") {
   Ownership ownership(4);
   const auto fast = [](uint64_t seq) {
     return Now{Seq(seq), TimePoint(std::chrono::milliseconds(10 * seq))};
@@ -185,8 +186,8 @@ TEST_CASE("a trial waits for some time as well, and who is in time for none") {
   CHECK(first({0, 1000, false, true}) == Ownership::kReturnAfter);
 }
 
-// Operations for which it owned nothing, each time that it is late as an owner at once,
-// or after it has been one for `as_owner` operations.
+// Number of operations for which the member owned nothing, for each time. As an owner
+// it is late at once, or after `as_owner` operations.
 std::vector<uint64_t> waits(int times, uint64_t as_owner) {
   Ownership ownership(4);
   std::vector<uint64_t> found;

@@ -16,7 +16,8 @@ using Here = std::optional<uint64_t>;
 using enum Pace::Finding;
 using enum Pace::Of;
 
-// Looks when it is due at what is here by then, and says what is thought of it.
+// Looks twice, each time when a look is due, with these bytes received by then. Returns
+// the finding.
 Pace::Finding finding(Here first, Here second, uint64_t total = kTotal,
                       Duration first_late = {}, Duration second_late = {},
                       Pace::Of of = kResult) {
@@ -34,8 +35,8 @@ Pace::Finding finding(Here first, Here second, uint64_t total = kTotal,
 
 TEST_CASE(
     "what comes in the second quarter of a wait says whether the rest is worth it") {
-  // After 10 of 20 ms, 20 more are left until 1.5 times the wait is over: at the pace
-  // of 5 ms four times as much comes.
+  // After 10 of 20 ms, 20 ms are left until 1.5 times the wait has passed. At the pace
+  // of these 5 ms, four times as many bytes arrive in that time.
   CHECK(finding(20'000, 36'000) == kInTime);
   CHECK(finding(20'000, 35'999) == kTooSlow);
   CHECK(finding(0, 19'999) == kTooSlow);
@@ -43,7 +44,7 @@ TEST_CASE(
   CHECK(finding(kTotal, kTotal) == kNothing);  // nothing was missing
 }
 
-TEST_CASE("a pace says nothing of what has not begun, or was seen late") {
+TEST_CASE("a pace says nothing about payloads that have not begun, or were seen late") {
   CHECK(finding(0, 0) == kNothing);
   CHECK(finding(0, 0, kTotal, {}, {}, kContribution) == kNothing);
   CHECK(finding(std::nullopt, 1) == kNothing);
@@ -52,7 +53,7 @@ TEST_CASE("a pace says nothing of what has not begun, or was seen late") {
   CHECK(finding(1, 2, kTotal, {}, milliseconds(4)) == kNothing);
 }
 
-TEST_CASE("what is small is not too slow, but may be in time") {
+TEST_CASE("a small payload is never too slow, but may be in time") {
   CHECK(finding(1, 2, Pace::kLeastBytes) == kTooSlow);
   CHECK(finding(1, 2, Pace::kLeastBytes - 1) == kNothing);
   CHECK(finding(4'000, 12'000, 16'000) == kInTime);
@@ -70,7 +71,7 @@ TEST_CASE("a result that begins late is looked at once more when the wait is ove
     Duration late;
     Pace::Finding finding;
   };
-  // 10 ms are left, as many as since the look before.
+  // 10 ms are left, as many as have passed since the previous look.
   const Row row =
       GENERATE(Row{50'000, {}, kInTime}, Row{49'999, {}, kTooSlow},
                Row{0, {}, kNothing}, Row{50'000, milliseconds(4), kNothing});
@@ -91,7 +92,7 @@ TEST_CASE("of several sources each has its pace") {
         std::vector<Pace::Finding>{kInTime, kTooSlow, kNothing, kTooSlow});
 }
 
-TEST_CASE("nobody looks at a short wait") {
+TEST_CASE("a short wait has no looks") {
   const Pace pace(kResult, kLeastWait);
   CHECK(pace.next_look(kLeastWait).has_value());
   CHECK_FALSE(pace.next_look(kLeastWait - Duration(1)).has_value());

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Plays operations to a group's policy the way an owner does: arrivals in the order of
-// time, a look where the policy asks for one, the commit at the close, late arrivals
-// after it. And a seeded source of delays that gives the same numbers everywhere.
+// Driver that plays operations to a group's policy like an owner: arrivals in the order
+// of time, a look when the policy asks for it, the commit at the close, late arrivals
+// after it. Also a seeded source of delays that gives the same numbers on all systems.
 
 #include <algorithm>
 #include <cmath>
@@ -48,7 +48,7 @@ class Dice {
 };
 
 struct Played {
-  Decision decision;  // the one that closed it
+  Decision decision;  // the decision that closed it
   RankSet mask;
   Duration waited{0};  // from the quorum to the close
   TimePoint closed_at{};
@@ -57,8 +57,9 @@ struct Played {
   bool skipped(int32_t rank) const { return !mask.contains(Rank(rank)); }
 };
 
-// All members call at the start; the members that arrive up to the close are in. What
-// the others have sent by then is cut off. So a lag says nothing of the next operation.
+// All members call at the start. Members that arrive up to the close are in the mask.
+// Contributions of the others are cut off. So a lag has no effect on the next
+// operation.
 inline Played play(GroupPolicy& group, uint64_t seq, TimePoint start,
                    const Delays& delays, uint64_t bytes = kBytes) {
   std::vector<std::pair<Duration, Rank>> order;
@@ -104,7 +105,8 @@ inline Played play(GroupPolicy& group, uint64_t seq, TimePoint start,
   return played;
 }
 
-// Operations 1 .. count; each starts `compute` after the close of the one before.
+// Operations 1 .. count. Each starts `compute` after the close of the previous
+// operation.
 inline std::vector<Played> play_all(GroupPolicy& group, int count, Duration compute,
                                     const std::function<Delays(int)>& delays_of) {
   std::vector<Played> all;

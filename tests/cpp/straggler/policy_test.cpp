@@ -336,7 +336,8 @@ TEST_CASE("one may leave for a full log where a majority and a quorum are left")
   CHECK(can_leave_one(options, 5, 5));
   options.min_contributors = 0;
   options.backups = 1;
-  CHECK_FALSE(can_leave_one(options, 3, 3));  // backups may all have computed the same
+  CHECK_FALSE(can_leave_one(options, 3,
+                            3));  // backups may all have computed the same data shard
   CHECK(can_leave_one(options, 4, 4));
   options.backups = 2;
   CHECK_FALSE(can_leave_one(options, 4, 4));

@@ -12,7 +12,7 @@ using testing::ms;
 
 constexpr double kPeriod = 100;
 
-// Four members. Members 0 to 2 arrive kPeriod after the close before.
+// Four members. Members 0 to 2 arrive kPeriod after the previous close.
 struct Ledger {
   RecentOperations recent{4};
   ProgressAccount account{1};
@@ -25,7 +25,7 @@ struct Ledger {
     recent.on_called(Rank(3), Seq(of), at(t_ms));
     recent.on_lag(Seq(of), Rank(3), ms(lag_ms));
   }
-  // Member 3 is `lag_ms` late. It is waited for if `is_in`; else it calls later.
+  // Member 3 is `lag_ms` late. It is waited for if `is_in`; otherwise it calls later.
   void operation(double lag_ms, bool is_in, double period_ms = kPeriod) {
     const double t_q = now_ms + period_ms;
     ++seq;
@@ -65,7 +65,7 @@ TEST_CASE("the operations are replayed as they were and under WaitAll") {
   CHECK(waits.bytes == 3000);
   CHECK(waits.bytes_in == 3000);
   CHECK(waits.time == waits.time_of_wait_all);
-  // 0 is what is known of the time before the first operation.
+  // The time before the first operation counts as 0.
   CHECK(to_ms(waits.time) == Approx(29 * kPeriod + 20 * 50));
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("a skipped operation lacks a contribution and saves the wait") {
   CHECK(to_ms(sums.time_of_wait_all - sums.time) == Approx(10 * 40).margin(1));
 }
 
-TEST_CASE("what was gained counts for a few operations at most") {
+TEST_CASE("gains count for a few operations at most") {
   Ledger ledger;
   ledger.in_step(300);
   CHECK(ledger.account.lost() == Approx(-ProgressAccount::kMostCredit));
@@ -96,8 +96,8 @@ TEST_CASE("a skip is charged at the close, and its saving as time passes") {
   const double before = ledger.account.lost();
   ledger.operation(0, false);
   CHECK(ledger.account.lost() - before == Approx(0.25).margin(0.03));
-  // The member has not called yet: it is late by one operation at least, and is missing
-  // in that as well.
+  // The member has not called yet. So it is at least one operation late, and is missing
+  // in that operation as well.
   ledger.operation(0, false);
   CHECK(ledger.account.lost() - before == Approx(0.5 - 1).margin(0.08));
   ledger.operation(0, false);
@@ -120,7 +120,7 @@ TEST_CASE("of an operation that was not computed fair delays are the saving") {
   const double before = ledger.account.lost();
   ledger.operation(0, false);
   ledger.operation(0, false);
-  // Two operations late, it calls both at once: the delay is in the first.
+  // Two operations late, the member calls both at once. The first has the delay.
   ledger.recent.on_called(Rank(3), Seq(9), ledger.at(ledger.now_ms));
   ledger.recent.on_lag(Seq(9), Rank(3), ms(100));
   ledger.recent.on_called(Rank(3), Seq(10), ledger.at(ledger.now_ms));
@@ -150,7 +150,7 @@ TEST_CASE("a member that is in no view is not lost") {
   CHECK(ledger.recent.is_complete());
 }
 
-TEST_CASE("operations of many bytes weigh more than those of few") {
+TEST_CASE("operations of many bytes weigh more than small operations") {
   Ledger ledger;
   ledger.in_step(60);
   const double before = ledger.account.lost();

@@ -13,8 +13,8 @@ namespace {
 using testing::Dice;
 using testing::ms;
 
-// Operations one after another, of a member for each number: ms from the start of the
-// operation to the arrival of its contribution.
+// Consecutive operations with one number per member: ms from the start of the operation
+// to the arrival of the member's contribution.
 class Played {
  public:
   explicit Played(int32_t size) : rebalance(size), owners(RankSet::full(size)) {}
@@ -32,7 +32,7 @@ class Played {
   void operations(int count, const std::vector<double>& arrivals) {
     for (int i = 0; i < count; ++i) operation(arrivals);
   }
-  // Of those that are slow.
+  // Ranks of the slow members.
   std::string slow() const {
     std::string text;
     for (int32_t r = 0; r < owners.world_size(); ++r)
@@ -50,7 +50,7 @@ class Played {
   TimePoint now{};
 };
 
-TEST_CASE("who is late in most of the last operations is slow") {
+TEST_CASE("a member late in most of the last operations is slow") {
   struct Row {
     const char* what;
     std::vector<double> arrivals;
@@ -109,17 +109,18 @@ TEST_CASE("a member without shards has more to send and is not late for that") {
   played.operations(4, {0, 126, 126, 400});
   REQUIRE(played.slow() == "3");
   played.move(3);
-  // As healthy as the others: S to send, where they have two thirds of it.
+  // Member 3 is as healthy as the others: it has S to send, where they have two thirds
+  // of S.
   played.operations(20, {0, 112, 112, 168});
   CHECK(played.slow().empty());
   CHECK(played.run(3) == 20);
-  // The link of half the rate stays one.
+  // A member whose link has half the rate stays slow.
   played.operations(4, {0, 112, 112, 336});
   CHECK(played.slow() == "3");
   CHECK(played.run(3) == 0);
 }
 
-TEST_CASE("what was known of a member before a move counts no more after it") {
+TEST_CASE("facts about a member from before a move do not count after it") {
   Played played(4);
   played.operations(4, {0, 100, 100, 400});
   played.move(3);
@@ -134,11 +135,11 @@ TEST_CASE("in time is more than not late, and is counted anew after a move") {
   Played played(4);
   played.operations(5, {0, 100, 100, 100});
   CHECK(played.run(3) == 5);
-  played.operations(5, {0, 70, 70, 100});  // neither
+  played.operations(5, {0, 70, 70, 100});  // neither healthy nor slow
   CHECK(played.run(3) == 5);
   played.operation({0, 50, 50, 100});
   CHECK(played.run(3) == 0);
-  played.operations(5, {0, 1, 1, 1});  // in no time
+  played.operations(5, {0, 1, 1, 1});  // all arrive almost at once
   CHECK(played.run(3) == 5);
   played.move(3);
   CHECK(played.run(3) == 0);
@@ -151,7 +152,7 @@ TEST_CASE("what is over at once says nothing against a member, nor for it") {
   CHECK(played.slow() == "3");
 }
 
-TEST_CASE("fewer than half are ever slow, whatever the arrivals are") {
+TEST_CASE("fewer than half of the members are slow, for any arrivals") {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Dice dice(seed);
     const auto size = static_cast<int32_t>(1 + dice.below(9));
@@ -162,8 +163,8 @@ TEST_CASE("fewer than half are ever slow, whatever the arrivals are") {
         arrivals.push_back(dice.exponential(r % 2 == 0 ? 10 : 200));
       const uint32_t before = played.run(0);
       played.operation(arrivals);
-      // Late in one operation are fewer than half, and each slow member takes four of
-      // the places in the last five.
+      // Fewer than half of the members are late in one operation. Each slow member
+      // takes four of the places in the last five operations.
       CHECK(4 * played.slow().size() <= 5 * ((static_cast<size_t>(size) - 1) / 2));
       CHECK(played.run(0) <= before + 1);
     }

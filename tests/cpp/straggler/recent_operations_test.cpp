@@ -38,13 +38,13 @@ void play(RecentOperations& recent, uint64_t seq, double t_q_ms, double lag_ms,
   }
 }
 
-TEST_CASE("an operation has its time until the quorum, and what was waited") {
+TEST_CASE("an operation has its time until the quorum, and its wait") {
   RecentOperations recent(3);
   play(recent, 1, 100, 5, 105, true);
   play(recent, 2, 205, 30, 220, false);
   const auto all = recent.all();
   REQUIRE(all.size() == 2);
-  CHECK(all[0].to_quorum == ms(0));  // what came before is not known
+  CHECK(all[0].to_quorum == ms(0));  // earlier times are unknown
   CHECK(all[1].to_quorum == ms(100));
   CHECK(all[1].waited == ms(15));
   CHECK(all[0].num_missing == 0);
@@ -100,7 +100,7 @@ TEST_CASE("of operations that are called one behind the other a delay counts onc
   CHECK(recent.delay(Seq(3), Rank(2)) == ms(2));
 }
 
-TEST_CASE("fair delays are those of operations that were begun with the others") {
+TEST_CASE("fair delays are delays of operations that were begun with the others") {
   RecentOperations recent(3);
   play(recent, 1, 100, 0, 100, true);
   play(recent, 2, 200, 60, 200, false);  // begun with the others

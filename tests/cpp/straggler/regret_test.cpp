@@ -20,8 +20,9 @@ using testing::skip_options;
 using testing::Trace;
 
 constexpr int kNumSteps = 400;
-// Of WaitAll's progress, besides a number of full operations for the whole trace: for
-// the start, and for what has to be lost before it is noticed.
+// Allowed loss: a share of WaitAll's progress, and a number of full operations for the
+// whole trace. The latter covers the start, and losses before the policy can notice
+// them.
 constexpr double kAllowed = 0.02;
 constexpr double kStartUp = 4;
 
@@ -30,7 +31,7 @@ double normal(Dice& dice) {
          std::cos(6.283185307 * dice.uniform());
 }
 
-// How the lateness of a trace is made. `late` is in periods.
+// Parameters of the lateness of a trace. `late` is in periods.
 struct Setting {
   int32_t n = 4;
   double period_ms = 60;
@@ -117,8 +118,8 @@ Trace trace_of(const Shape& shape, const Setting& setting, uint64_t seed) {
   return trace;
 }
 
-// Full operations that WaitAll would have made in the same time, less what is allowed,
-// and that are not in the sums.
+// Full operations that WaitAll would have completed in the same time, minus the allowed
+// loss and minus the contributions in the sums.
 double regret_of(const Trace& trace, const LoopResult& ours) {
   const double by_waiting = run_wait_all(trace).progress() * ours.time_ms;
   return ((1 - kAllowed) * by_waiting - static_cast<double>(ours.contributions)) /
@@ -174,9 +175,9 @@ TEST_CASE("the regret against WaitAll is bounded in random traces") {
   check_traces(1, 200);
 }
 
-// Traces in which skipping once lost more than the bound: few members of 16 gain little
-// while the others wait for a slow drift, and one of four is late in blocks that are
-// shorter than what is looked at.
+// Traces in which skipping once lost more than the bound. In one kind, few of 16
+// members gain little while the others wait for a slow drift. In the other, one of four
+// members is late in blocks that are shorter than the observed window.
 TEST_CASE("the regret against WaitAll is bounded while lateness comes and goes") {
   const Shape& blocks = kShapes[5];
   const Shape& drifting = kShapes[6];
@@ -198,7 +199,7 @@ TEST_CASE("the regret against WaitAll is bounded while lateness comes and goes")
              .late = late,
              .block = block},
             5031);
-  // Dear operations after cheap ones.
+  // Expensive operations after cheap ones.
   check(drifting,
         {.n = 4, .period_ms = 74.67, .num_culprits = 2, .late = 5.973, .block = 23},
         1107);
@@ -210,7 +211,7 @@ TEST_CASE("the regret against WaitAll is bounded in 10,000 random traces",
 }
 
 // A healthy loop makes the progress of WaitAll, with all contributions.
-TEST_CASE("nobody is skipped in a loop in which nobody is late") {
+TEST_CASE("no member is skipped in a loop without late members") {
   for (const int32_t n : {3, 4, 8, 64})
     for (const double period_ms : {5.0, 60.0, 400.0}) {
       INFO("n " << n << ", period " << period_ms << " ms");

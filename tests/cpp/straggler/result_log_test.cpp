@@ -11,7 +11,7 @@ namespace {
 
 constexpr Rank kLate{3};
 
-// All but the late one have called `seq`, and `bytes` of its result are kept.
+// All members but the late one have called `seq`, and `bytes` of its result are kept.
 void close(ResultLog& log, uint64_t seq, uint64_t bytes,
            std::initializer_list<int32_t> called = {0, 1, 2}) {
   for (const int32_t r : called) log.on_called(Rank(r), Seq(seq));

@@ -13,7 +13,7 @@ using testing::ms;
 TEST_CASE("silence adds up over operations, and counts shards of one operation once") {
   Silence silence;
   CHECK(silence.on_close(Seq(5), ms(70)) == ms(70));
-  CHECK(silence.on_close(Seq(5), ms(90)) == ms(90));  // another shard of it
+  CHECK(silence.on_close(Seq(5), ms(90)) == ms(90));  // another shard of the operation
   CHECK(silence.on_close(Seq(5), ms(80)) == ms(90));
   CHECK(silence.on_close(Seq(7), ms(40)) == ms(130));
   CHECK(silence.on_close(Seq(8), ms(30)) == ms(160));

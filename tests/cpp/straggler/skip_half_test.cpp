@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Half of four members are here, the others are late: skip.h, Note [half of the
-// members].
+// Operations in which half of four members have arrived and the others are late:
+// skip.h, Note [half of the members].
 #include "harness/catch.h"
 #include "straggler/play.h"
 #include "straggler/skip.h"
@@ -23,7 +23,7 @@ TimePoint at(double after_ms) {
   return TimePoint(std::chrono::hours(1)) + ms(after_ms);
 }
 
-// Twenty operations of 400 ms in which nobody is late: what a member is worth is
+// Twenty operations of 400 ms in which no member is late. So one contribution is worth
 // about 100 ms.
 void warm_up(GroupPolicy& group) {
   play_all(group, kNext - 1, ms(400), [](int) {
@@ -31,7 +31,7 @@ void warm_up(GroupPolicy& group) {
   });
 }
 
-// Members 0 and 1 have called at 0; the contribution of 1 is here at `t_half`.
+// Members 0 and 1 have called at 0, and the contribution of 1 arrives at `t_half`.
 std::unique_ptr<Policy> half_here(GroupPolicy& group, double t_half_ms,
                                   uint64_t seq = kNext) {
   auto policy = group.start(Seq(seq), kBytes);
@@ -48,17 +48,18 @@ TEST_CASE("half of the members wait for another one as long as all missing are w
   REQUIRE(worth > 185);
   REQUIRE(worth < 205);
   struct Row {
-    double called_ms;  // of member 2; negative: it has not. Member 3 never has
+    double called_ms;  // call of member 2; negative: it has not called. Member 3 never
+                       // calls
     double t_half_ms, close_ms;
   };
   const Row rows[] = {
       {-1, 60, worth},       // they may still call
-      {-1, 250, 250},        // they are late by their calls
-      {10, 60, 60 + worth},  // it is on its way
-      {250, 60, worth},      // too late for that
-      {10, 600, 1200},       // links are slow: as long again as they have taken
-      {290, 600, 1200},      // late by less than half of that
-      {310, 600, 600},       // by more
+      {-1, 250, 250},        // their calls are late
+      {10, 60, 60 + worth},  // its contribution is in flight
+      {250, 60, worth},      // its call is too late for that
+      {10, 600, 1200},   // links are slow: the wait is as long as the first half took
+      {290, 600, 1200},  // late by less than half of that
+      {310, 600, 600},   // late by more
   };
   for (const Row& row : rows) {
     INFO("called at " << row.called_ms << ", half at " << row.t_half_ms);
@@ -74,7 +75,8 @@ TEST_CASE("half of the members wait for another one as long as all missing are w
     CHECK(decision.num_arrived == 2);
     CHECK(to_ms(decision.deadline) == Approx(row.close_ms - row.t_half_ms));
     CHECK_FALSE(policy->quorum_time());
-    // The quorum in time: from then on the last one has its own deadline.
+    // The quorum is complete in time. From then on the last member has its own
+    // deadline.
     policy->on_arrival(Rank(2), *look - Duration(1));
     CHECK(policy->quorum_time() == *look - Duration(1));
     CHECK(policy->decide(*look - Duration(1)).reason != Reason::kHalf);
@@ -91,13 +93,13 @@ TEST_CASE("half that are near each other wait for the rest as long as they alway
   policy->on_called(Rank(2), at(0));
   REQUIRE(policy->next_look());
   CHECK(*policy->next_look() == at(1 + 1.5 * 300));
-  // One that is later than that by its call is not waited for.
+  // A member whose call is later than that is not waited for.
   policy = half_here(group, 1);
   policy->on_called(Rank(2), at(449));
   CHECK(*policy->next_look() == at(1 + 1.5 * 300));
   policy = half_here(group, 1);
   policy->on_called(Rank(2), at(451));
-  CHECK(*policy->next_look() == at(1.5 * 300));  // until then the other may call
+  CHECK(*policy->next_look() == at(1.5 * 300));  // until then the other member may call
 }
 
 TEST_CASE("half of the members are not always enough") {
@@ -144,7 +146,7 @@ TEST_CASE("half of the members are not always enough") {
   }
 }
 
-TEST_CASE("those that were skipped last are waited for when they are back") {
+TEST_CASE("members that were skipped last are waited for when they are back") {
   struct Row {
     bool both_skipped, back, closes;
   };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Seeded random groups. Each member has its own program: it computes, calls, fetches
-// from the log what was decided without it, and lets others wait. So a member that is
-// late falls behind and catches up as in a job. Several operations may be open.
+// Random groups by seed. Each member has its own program: it computes, calls, fetches
+// results that were decided without it from the log, and lets others wait. So a late
+// member falls behind and catches up as in a real job. Several operations may be open.
 #include <map>
 #include <optional>
 #include <queue>
@@ -25,7 +25,7 @@ struct Setting {
   uint64_t log_limit = UINT64_MAX;
   double compute_ms = 50, jitter_ms = 2, late_ms = 100, late_share = 0.2;
   uint64_t depth = 1;     // operations that a member may have called without a result
-  int32_t num_prone = 1;  // members 0 .. num_prone-1 are late now and then
+  int32_t num_prone = 1;  // members 0 .. num_prone-1 are late at times
 };
 
 Setting draw(Dice& dice) {
@@ -50,7 +50,7 @@ Setting draw(Dice& dice) {
 constexpr uint64_t kNumOperations = 60;
 constexpr uint64_t kBytes = 100;
 
-// One owner sees every event of all members in the order of time.
+// One owner, which sees every event of all members in the order of time.
 class Run {
  public:
   Run(const Setting& setting, uint64_t seed)
@@ -88,7 +88,7 @@ class Run {
 
   void fail(const std::string& what) { faults_.push_back(what); }
 
-  // `rank` goes on to call `seq`, once it has the results that it wants before.
+  // `rank` calls `seq` next, once it has the results that it needs before.
   void schedule(Rank rank, uint64_t seq, TimePoint from) {
     if (seq > kNumOperations) return;
     if (seq > s_.depth && !results_.contains(seq - s_.depth)) {
@@ -113,7 +113,8 @@ class Run {
   void on_call(const Call& call) {
     now_ = call.at;
     const auto result = results_.find(call.seq);
-    if (result != results_.end()) {  // decided without it: the call returns at once
+    if (result !=
+        results_.end()) {  // decided without this member: the call returns at once
       if (result->second.contains(call.rank)) fail("counted before it called");
       group_.history().on_late_arrival(Seq(call.seq), call.rank, now_);
       return schedule(call.rank, call.seq + 1, now_);
@@ -127,7 +128,7 @@ class Run {
     if (policy->decide(now_).closes()) close(call.seq, now_);
   }
 
-  // Wait up to next_look() and close from then on.
+  // Checks that the policy waits up to next_look(), and closes from then on.
   void check_monotone(const Policy& policy) {
     const auto look = policy.next_look();
     bool has_closed = false;
@@ -175,12 +176,13 @@ class Run {
   std::priority_queue<Call> calls_;
   std::map<uint64_t, std::unique_ptr<Policy>> open_;
   std::map<uint64_t, RankSet> results_;
-  std::map<uint64_t, std::vector<Rank>> blocked_;  // by the operation they go on to
+  std::map<uint64_t, std::vector<Rank>>
+      blocked_;  // by the operation that the ranks call next
   std::vector<std::string> faults_;
   std::string log_;
 };
 
-TEST_CASE("whatever the lateness, the promises of the policy hold") {
+TEST_CASE("the guarantees of the policy hold for any lateness") {
   Dice dice(20);
   const std::vector<std::string> reached = {"did not come", "has not called",
                                             "is late so often", "all have arrived"};
@@ -199,7 +201,8 @@ TEST_CASE("whatever the lateness, the promises of the policy hold") {
   }
   for (const std::string& text : reached) {
     INFO(text);
-    CHECK(num_reached[text] > 12);  // the settings reach what they are meant to test
+    CHECK(num_reached[text] >
+          12);  // the settings reach the cases that they are meant to test
   }
 }
 

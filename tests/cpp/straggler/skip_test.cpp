@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Tables: arrivals in; decision, reason and deadline out. Members 0, 1 and 2 arrive 0,
-// 1 and 2 ms after the start and make the quorum of four; member 3 is the one under
-// test.
+// Tables of arrivals, with the expected decision, reason and deadline. Members 0, 1 and
+// 2 arrive 0, 1 and 2 ms after the start, and are the quorum of four. Member 3 is
+// tested.
 #include "straggler/skip.h"
 
 #include <functional>
@@ -26,7 +26,7 @@ using testing::skip_options;
 
 constexpr uint64_t kNoLogLimit = UINT64_MAX;
 
-// Lag 1 ms when healthy.
+// Delays with this lag of member 3. A healthy lag is 1 ms.
 Delays with_lag(double lag_ms) {
   return {ms(0), ms(1), ms(2), ms(2 + lag_ms)};
 }
@@ -35,8 +35,8 @@ struct Row {
   std::string name;
   double compute_ms;
   std::function<double(int)> lag_ms;  // of member 3, by operation
-  int64_t skips_from, skips_to;       // in 200 operations after the warm-up
-  Reason late_reason;                 // of the last close without it
+  int64_t skips_from, skips_to;  // number of skips in 200 operations after the warm-up
+  Reason late_reason;            // reason of the last close without member 3
 };
 
 TEST_CASE("each kind of lateness is waited for as long as that pays") {
@@ -90,7 +90,7 @@ TEST_CASE("lateness that goes around is waited for where each skip leads to the 
   for (int32_t r = 0; r < 4; ++r) CHECK(num_skips(all, r, 208) == 0);
 }
 
-TEST_CASE("when everyone is slow together nobody is skipped") {
+TEST_CASE("if all members are slow together none is skipped") {
   GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   const auto all = play_all(group, 100, ms(100), [](int i) {
     Delays d = with_lag(1);
@@ -110,7 +110,7 @@ TEST_CASE("a drift is followed while waiting pays, given up, and taken back") {
   const auto all =
       play_all(group, 700, ms(400), [&](int i) { return with_lag(lag(i)); });
   CHECK(num_skips(all, 3, 0, 54) == 0);
-  CHECK(num_skips(all, 3, 250, 350) >= 98);  // all but probes
+  CHECK(num_skips(all, 3, 250, 350) >= 98);  // all operations except probes
   CHECK(all[300].decision.reason == Reason::kExpectedLate);
   CHECK(num_skips(all, 3, 566, 700) == 0);
 }
@@ -140,7 +140,7 @@ TEST_CASE("while warming up a member has up to the ceiling") {
   CHECK(play(group, 4, start + ms(10'000), with_lag(1)).decision.reason ==
         Reason::kComplete);
   CHECK(play(group, 5, start + ms(20'000), with_lag(30)).waited <= ms(30));
-  // Another size class knows nothing yet.
+  // Nothing is known yet about another size class.
   auto policy = group.start(Seq(6), kBytes * 16);
   for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), start + ms(30'000));
   CHECK(policy->decide(start + ms(30'000)).reason == Reason::kWarmingUp);
@@ -151,7 +151,8 @@ TEST_CASE("at the limit of skips in a row the group waits without a deadline") {
   options.max_consecutive_skips = 3;
   GroupPolicy group(options, log_of(4, kNoLogLimit));
   const auto all = play_all(group, 100, ms(400), [](int) { return with_lag(300); });
-  // Three of four but for probes, and never more in a row.
+  // Three of four operations skip the member, except probes, and never more than three
+  // in a row.
   CHECK(num_skips(all, 3, 8) >= 67);
   for (size_t i = 11; i < all.size(); ++i) {
     size_t num_in = 0;
@@ -172,7 +173,7 @@ TEST_CASE("at the limit of skips in a row the group waits without a deadline") {
   CHECK_FALSE(policy->next_look());
 }
 
-// Members 0 to 2 complete operation `seq` at `now`; member 3 has not been heard of.
+// Members 0 to 2 complete operation `seq` at `now`. There is no news of member 3.
 std::unique_ptr<Policy> without_3(GroupPolicy& group, uint64_t seq, TimePoint now) {
   auto policy = group.start(Seq(seq), kBytes);
   for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), now);
@@ -190,7 +191,7 @@ TEST_CASE("a member that has not called an operation it was skipped in gets no t
   CHECK(policy->decide(now).reason == Reason::kWithinDeadline);
   CHECK(policy->decide(now + ms(30)).reason == Reason::kDeadline);
   history.on_committed(Seq(21), policy->arrived(), kBytes);
-  // Skipped in another shard of the same operation: that is no news about its call.
+  // A skip in another shard of the same operation is no news about the member's call.
   CHECK(without_3(group, 21, now)->decide(now).reason == Reason::kWithinDeadline);
 
   for (uint64_t seq = 22; seq <= 25; ++seq) {
@@ -203,7 +204,8 @@ TEST_CASE("a member that has not called an operation it was skipped in gets no t
     CHECK(policy->next_look() == now);
     history.on_committed(Seq(seq), policy->arrived(), kBytes);
   }
-  // It calls again, and may be here in no time, although one that it missed is left.
+  // The member calls again, and its contribution may come soon, although it has not
+  // called all missed operations.
   history.on_called(Rank(3), Seq(24), now);
   policy = without_3(group, 26, now);
   CHECK(policy->decide(now).reason == Reason::kWithinDeadline);
@@ -237,14 +239,15 @@ TEST_CASE("a known late member does not take the time of another that is missing
   policy->on_arrival(Rank(0), now);
   policy->on_arrival(Rank(1), now);
   const Decision waits = policy->decide(now);
-  CHECK(waits.reason == Reason::kWithinDeadline);  // for member 2; 3 is expected late
+  CHECK(waits.reason ==
+        Reason::kWithinDeadline);  // for member 2; member 3 is expected late
   CHECK(waits.rank == Rank(2));
   CHECK(to_ms(waits.deadline) == Approx(402.0 / 4).epsilon(0.05));
   policy->on_arrival(Rank(2), now + ms(1));
   CHECK(policy->decide(now + ms(1)).reason == Reason::kExpectedLate);
 }
 
-TEST_CASE("of two that get no time, the one that might have come is the reason") {
+TEST_CASE("of two members without time, the one that might have come is the reason") {
   PolicyOptions options = skip_options();
   options.min_contributors = 2;
   GroupPolicy group(options, log_of(4, kNoLogLimit));
@@ -263,7 +266,7 @@ TEST_CASE("of two that get no time, the one that might have come is the reason")
   CHECK(policy->decide(now).reason == Reason::kExpectedLate);
   CHECK(policy->decide(now).rank == Rank(2));
 
-  // The same with the ranks the other way round.
+  // The same with the ranks swapped.
   GroupPolicy other(options, log_of(4, kNoLogLimit));
   now =
       play_all(other, 30, ms(400), [](int) { return with_lag(300); }).back().closed_at;
@@ -292,7 +295,7 @@ TEST_CASE("a member whose log is full is waited for") {
   CHECK(waits.reason == Reason::kLogFull);
   CHECK(waits.rank == Rank(3));
   CHECK_FALSE(policy->next_look());
-  group.history().on_called(Rank(3), Seq(21), now);  // frees one
+  group.history().on_called(Rank(3), Seq(21), now);  // frees one result of the log
   CHECK(policy->decide(now).reason == Reason::kWithinDeadline);
 }
 
@@ -313,10 +316,10 @@ TEST_CASE("a member that is left out for a full log is not waited for") {
   CHECK(closes.reason == Reason::kLogFull);
   CHECK(closes.deadline == Duration::zero());
   CHECK(explain(closes).find("left out") != std::string::npos);
-  // If that takes too long, the log ends all the same.
+  // If the exclusion takes too long, a full log still stops the skipping.
   group.history().on_committed(Seq(23), policy->arrived(), kBytes);
   CHECK_FALSE(without_3(group, 24, now)->decide(now + std::chrono::hours(1)).closes());
-  // And where nobody can be spared.
+  // The same if no member can be spared.
   GroupPolicy two(options, log_of(4, kBytes / 2));
   RankSet left(4);
   left.insert(Rank(0));
@@ -326,7 +329,7 @@ TEST_CASE("a member that is left out for a full log is not waited for") {
   CHECK_FALSE(waits->decide(now + std::chrono::hours(1)).closes());
 }
 
-TEST_CASE("the quorum is what was asked for, in worlds of two to eight") {
+TEST_CASE("the quorum has the requested size, in groups of two to eight") {
   for (int32_t n = 2; n <= 8; ++n) {
     for (int32_t k = 0; k <= n; ++k) {
       PolicyOptions options = skip_options();
@@ -335,7 +338,7 @@ TEST_CASE("the quorum is what was asked for, in worlds of two to eight") {
       GroupPolicy group(options, log_of(n, kNoLogLimit));
       const int32_t quorum = k == 0 ? n / 2 + 1 : k;
       TimePoint now{};
-      for (uint64_t seq = 1; seq <= 2; ++seq) {  // the first warms up
+      for (uint64_t seq = 1; seq <= 2; ++seq) {  // the first operation warms up
         auto policy = group.start(Seq(seq), kBytes);
         const int32_t fewest = seq == 1 ? quorum : fewest_of(options, n);
         for (int32_t r = 0; r < n; ++r) {
@@ -375,7 +378,7 @@ TEST_CASE(
   CHECK(policy->decide(t).closes());
   CHECK(policy->decide(t).reason == Reason::kComplete);
   CHECK_FALSE(policy->next_look());
-  // Fewer than the quorum are waited for, whoever is expected.
+  // Below the quorum the policy waits, even if members are expected late.
   PolicyOptions options = skip_options();
   options.min_contributors = 3;
   GroupPolicy strict(options, log_of(4, kNoLogLimit));
@@ -386,7 +389,7 @@ TEST_CASE(
   CHECK_FALSE(few->decide(t).closes());
 }
 
-TEST_CASE("who has let its time pass in one shard gets none in another") {
+TEST_CASE("a member that has used up its time in one shard gets none in another") {
   GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   play_all(group, 20, ms(400), [](int) { return with_lag(1); });
   const auto at = [](double after_ms) {
@@ -407,7 +410,7 @@ TEST_CASE("who has let its time pass in one shard gets none in another") {
       CHECK(decision.rank == Rank(3));
       continue;
     }
-    // The time of the others is not up.
+    // The deadline of the other members has not passed.
     CHECK_FALSE(policy->decide(at(2)).closes());
     CHECK(policy->arrived().contains(Rank(3)));
   }
@@ -416,9 +419,9 @@ TEST_CASE("who has let its time pass in one shard gets none in another") {
 TEST_CASE("the rate of a contribution shortens or extends its time") {
   struct Look {
     const char* name;
-    std::optional<double> here[2];  // of the contribution, when it is looked at
+    std::optional<double> here[2];  // received bytes of the contribution at each look
     uint64_t bytes = 1'000'000;
-    double second_look = 0.5;  // of the deadline
+    double second_look = 0.5;  // time of the second look, as a share of the deadline
     bool is_too_slow = false;
     bool is_coming = false;
   };
@@ -469,7 +472,7 @@ TEST_CASE("the rate of a contribution shortens or extends its time") {
     CHECK(policy->decide(at(0.99)).closes() == row.is_too_slow);
     CHECK(policy->decide(at(1)).closes() != row.is_coming);
     CHECK(policy->decide(at(1.5)).reason == Reason::kDeadline);
-    // That it has called the next one soon does not make it one that is in time.
+    // An early call of the next operation does not make the member count as in time.
     const auto longest = [&] {
       return group.history().recent().longest_of_few(Rank(3));
     };

@@ -30,7 +30,8 @@ TEST_CASE("then it is slack times what nine of ten took") {
   StandInTimes times(options);
   for (int i = 1; i <= 10; ++i) times.on_taken(kBytes, ms(100 * i));
   CHECK(times.patience(kBytes, ms(5000)) == ms(1350));
-  // What was given up is longer next time, and one that was slow once soon forgotten.
+  // A wait that was given up makes the next patience longer. A single slow time is soon
+  // forgotten.
   times.on_taken(kBytes, ms(1350));
   for (int i = 0; i < 50; ++i) times.on_taken(kBytes, ms(10));
   CHECK(times.patience(kBytes, ms(0)) == ms(750));

@@ -23,7 +23,7 @@ void come(Uplink& uplink, int times, uint64_t bytes, int64_t took, int64_t from 
   }
 }
 
-TEST_CASE("what counts is the time from the beginning of a payload to its end") {
+TEST_CASE("the time from the beginning of a payload to its end counts") {
   Uplink uplink;
   CHECK_FALSE(uplink.bytes_per_second(at(0)));
   come(uplink, 4, 64'000, 64);
@@ -59,7 +59,7 @@ TEST_CASE("what came at once came infinitely fast, and what is old says nothing"
   CHECK_FALSE(uplink.bytes_per_second(at(2301)));
 }
 
-// Calls of a megabyte, ten a second.
+// Calls of a megabyte, ten per second.
 Demand ten_a_second() {
   Demand demand;
   for (int64_t i = 0; i < 20; ++i) demand.on_call(1'000'000, at(100 * i));
@@ -78,7 +78,7 @@ TEST_CASE("an owner sends two n-th of all but its own bytes") {
   CHECK(burst.bytes_per_second(4) == 0);
 }
 
-TEST_CASE("whose uplink carries what an owner sends suits") {
+TEST_CASE("a member suits if its uplink carries an owner's bytes") {
   const Demand demand = ten_a_second();
   CHECK(demand.judge(5.1e6, 4) == Suits::kYes);
   CHECK(demand.judge(4.9e6, 4) == Suits::kNo);

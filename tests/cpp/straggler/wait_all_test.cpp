@@ -19,7 +19,8 @@ TEST_CASE("wait all closes with the last arrival and never before") {
       CHECK(waits.num_arrived == r);
       CHECK_FALSE(policy.next_look());
       policy.on_arrival(Rank(r), now += std::chrono::seconds(1));
-      policy.on_arrival(Rank(r), now);  // a second copy is not a second member
+      policy.on_arrival(Rank(r),
+                        now);  // a second copy does not count as a second member
     }
     const Decision closes = policy.decide(now);
     CHECK(closes.closes());
@@ -46,7 +47,7 @@ TEST_CASE("the times of the first copies are told when all are there") {
   CHECK_FALSE(rebalance.is_slow(Rank(2)));
 }
 
-TEST_CASE("a strict policy waits for everybody, whoever is expected") {
+TEST_CASE("a strict policy waits for all members, even if they are expected late") {
   WaitAll policy(3);
   RankSet members = RankSet::full(3);
   members.erase(Rank(2));

@@ -17,7 +17,7 @@ constexpr double kNeverOld = std::numeric_limits<double>::infinity();
 constexpr double kPeriod = 100;
 
 // A window of operations of kPeriod whose delays are `delays_ms(operation, rank)`, as
-// seen by an owner that waits for everybody.
+// an owner sees them that waits for all members.
 RecentOperations window(int32_t n, int count,
                         const std::function<double(int, int32_t)>& delays_ms) {
   RecentOperations recent(n);
@@ -38,7 +38,7 @@ RecentOperations window(int32_t n, int count,
   return recent;
 }
 
-// In which all operations count the same.
+// A model in which all operations count the same.
 WaitModel model_of(const RecentOperations& recent, double worth = 1) {
   return WaitModel(recent, ms(25), worth, 1.5, 2, kNeverOld);
 }
@@ -63,9 +63,9 @@ TEST_CASE("a rule that drops a member loses its contributions and no time") {
         Approx(20 * 87.5));
 }
 
-TEST_CASE("a skip costs what it leads to") {
-  // Late once by two and a half operations: it misses this one and the two behind it,
-  // and is granted one wait, of its late start and the grace.
+TEST_CASE("a skip costs its consequences") {
+  // The member is late once, by two and a half operations. It misses this operation and
+  // the next two. Then it is granted one wait, of its late start and the grace.
   const auto recent =
       window(4, 20, [](int i, int32_t r) { return r == 3 && i == 5 ? 250.0 : 0.0; });
   const Predicted some = model_of(recent).predict({ms(25), RankSet(4)});
@@ -73,8 +73,8 @@ TEST_CASE("a skip costs what it leads to") {
   CHECK(to_ms(some.time) == Approx(19 * kPeriod + 25 + 25));
 }
 
-TEST_CASE("an operation counts half as much as one that is 32 younger") {
-  // Late in the older half of the window, or in the younger one.
+TEST_CASE("an operation counts half as much as an operation 32 later") {
+  // Late in the older half of the window, or in the younger half.
   const auto rule = [](bool is_late_now) {
     const auto recent = window(4, 64, [=](int i, int32_t r) {
       return r == 3 && (i >= 32) == is_late_now ? 70.0 : 0.0;
@@ -100,8 +100,9 @@ TEST_CASE("the best rule waits for a delay as long as that makes more progress")
 }
 
 TEST_CASE("members that share a wait are waited for together") {
-  // Sixteen of 32 come 10 ms after the others. A wait of one costs a tenth of a period,
-  // more than the 32nd part that one contribution is worth; all of them are worth it.
+  // Sixteen of 32 members come 10 ms after the others. A wait for one member costs a
+  // tenth of a period, more than the 32nd part that one contribution is worth. All
+  // sixteen together are worth the wait.
   const auto recent =
       window(32, 64, [](int, int32_t r) { return r < 16 ? 10.0 : 0.0; });
   const WaitRule rule = WaitModel(recent, ms(3), 1, 1.5, 17).best(ms(10'000));
@@ -154,7 +155,7 @@ TEST_CASE("an unknown delay is taken from the fair ones, in turns") {
                      TimePoint{} + ms(now += is_known ? delay : 0));
   }
   const WaitModel model(recent, ms(33), 1, 1.5, 2);
-  // The fair ones are 40, 0, 40 and 0 ms.
+  // The fair delays are 40, 0, 40 and 0 ms.
   for (size_t i = 5; i < 12; ++i)
     CHECK(model.delay(i, 2) == ms((i - 5) % 4 % 2 == 0 ? 40 : 0));
 }
