@@ -59,9 +59,10 @@ class Control:
         self._look_s = look_s
         self._ended = threading.Event()
         self._board = Board(own_connection(store))
-        self._board.join(size)
         # Earlier requests are ignored: they may belong to a former job.
         self._seen = self._board.num_requests()
+        self._board.listen()
+        self._board.join(size)
         self._thread = threading.Thread(
             target=self._run, name="aikido-trace", daemon=True
         )

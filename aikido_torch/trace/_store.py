@@ -137,10 +137,11 @@ class Told(NamedTuple):
 class Board:
     """Data that requesters and ranks leave for each other. One thread at a time.
 
-    Keys, after a prefix: `ranks`, number of ranks; `requests`, number of requests. For
-    request n: `n/wanted`; `n/off` after it was cancelled; and for each rank
-    `n/at/rank`, its report, `n/part/rank/i`, and then `n/parts/rank`. For verdicts on a
-    group: `verdicts/group`, their number, and `verdict/group/n`.
+    Keys, after a prefix: `ranks`, number of ranks; `listening`, number of ranks that
+    listen; `requests`, number of requests. For request n: `n/wanted`; `n/off` after it
+    was cancelled; and for each rank `n/at/rank`, its report, `n/part/rank/i`, and then
+    `n/parts/rank`. For verdicts on a group: `verdicts/group`, their number, and
+    `verdict/group/n`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -161,6 +162,10 @@ class Board:
     def join(self, size: int) -> None:
         """Announces that `size` ranks listen."""
         self._store.set("ranks", str(size))
+
+    def listen(self) -> None:
+        """Announces that this rank reads requests. Call it before join()."""
+        self._store.add("listening", 1)
 
     def wanted(self, number: int) -> tuple[int, int] | None:
         """First and last step of a request; None if it was removed."""
@@ -197,6 +202,10 @@ class Board:
                 "No rank of this job listens; call aikido_torch.trace.watch(...) in it."
             )
         return int(self._store.get("ranks"))
+
+    def num_listening(self) -> int:
+        """Number of ranks that listen, or did in an earlier job with this store."""
+        return self._number("listening")
 
     def request(self, first: int, last: int) -> int:
         """Asks all ranks to trace these steps. Returns the number of the request."""
@@ -287,6 +296,13 @@ class _Heard:
         return now - self.at > (_GIVING * silent_s if is_giving else silent_s)
 
 
+def _await_ranks(board: Board, until: float, ended: threading.Event) -> None:
+    """Waits for ranks that have not called watch: they hear of later requests only."""
+    while 0 < board.num_listening() < board.num_ranks() and time.monotonic() < until:
+        if ended.wait(_LOOK_S):
+            return
+
+
 def collect(
     board: Board,
     first: int,
@@ -315,11 +331,12 @@ def collect(
     """
     ranks = range(board.num_ranks())
     before = max(0, first - 1)
-    number = board.request(before, last)
     ended = ended or threading.Event()
+    deadline = time.monotonic() + timeout_s
+    _await_ranks(board, min(deadline, time.monotonic() + silent_s), ended)
+    number = board.request(before, last)
     found: dict[int, bytes] = {}
     begin = now = time.monotonic()
-    deadline = begin + timeout_s
     heard = {rank: _Heard(None, now) for rank in ranks}
     notes: list[str] = []
     try:

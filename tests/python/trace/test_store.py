@@ -140,6 +140,30 @@ def test_dumps_of_all_ranks_are_collected_and_taken_off(store):
     assert store.num_keys() == 3
 
 
+def test_ranks_are_asked_when_all_of_them_listen(store):
+    board = Board(store)
+    board.listen()
+    board.join(2)
+    other = threading.Timer(0.3, Board(store).listen)  # it comes to its call of watch
+    other.start()
+    asking = Asking(store)
+    assert board.num_listening() == 2
+    for rank in range(2):
+        answer(store, rank, b"data", heard=1, now=6)
+    asking.join()
+    other.join()
+    assert sorted(asking.found.dumps) == [0, 1]
+
+
+def test_a_rank_that_never_listens_is_not_waited_for_long(store):
+    Board(store).listen()
+    Board(store).join(2)
+    asking = Asking(store, timeout_s=20.0, silent_s=0.2)
+    answer(store, 0, b"data", heard=1, now=6)
+    asking.join()
+    assert sorted(asking.found.dumps) == [0]
+
+
 def test_a_rank_that_does_not_answer_is_named_and_the_others_are_kept(store):
     Board(store).join(3)
     asking = Asking(store, timeout_s=0.3)
