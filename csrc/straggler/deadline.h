@@ -29,20 +29,21 @@
 // A member that gets no time starts each operation late, and computes only some
 // operations. So its observed lags say little about its lag if it were in step. The
 // owners wait for it once after kProbeAfter operations, the first time after at most
-// kMostToFirstProbe. This number grows with the
-// length of the wait, so that progress falls by about 3 % at most. In the next few
-// operations the member has the grace. A probe is in vain if the member misses one of
-// them, and doubles the time between later probes. WaitAll also waits in all of these
-// operations, so a probe adds nothing to the regret.
+// kMostToFirstProbe. This number grows with the length of the wait, so that progress
+// falls by about 3 % at most. In the next few operations the member has the grace. A
+// probe is in vain if the member misses one of them, and doubles the time between later
+// probes. WaitAll also waits in all of these operations, so a probe adds nothing to the
+// regret.
 //
 // Note [slow link]
-// A contribution that was cut off shows the rate of its link (skip.h). If it would have
-// come later than half of a period, a wait in the next operations would be in vain too:
-// the member gets little time (at least the floor; wait_model.h, kLeastPart) for
-// kSlowFor operations of that size or larger, and for twice as many each further time.
-// A contribution that would have come within the grace, or is in a result of a later
-// operation, ends this at once. A member that computes for long shows nothing of its
-// link until it has called, so this does not concern it.
+// A contribution that was cut off shows the rate of its link (skip.h), if some bytes of
+// it have arrived, or if nothing has arrived for longer before this operation than in
+// it. If it would have come later than half of a period, a wait in the next operations
+// would be in vain too: the member gets little time (at least the floor; wait_model.h,
+// kLeastPart) for kSlowFor operations of that size or larger, and for twice as many
+// each further time. A contribution that would have come within the grace, or is in a
+// result of a later operation, ends this at once. A member that computes for long shows
+// nothing of its link until it has called, so this does not concern it.
 //
 // Note [bound of the regret]
 // No prediction is certain. Therefore an account records the progress that skipping has

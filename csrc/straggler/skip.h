@@ -86,7 +86,7 @@ class Skip final : public Policy {
   Terms longest() const;
   struct CutOff {
     TimePoint arrival;  // estimated
-    bool is_link;       // the link has caused the lateness
+    bool is_link;       // deadline.h, Note [slow link]: it shows the rate of the link
   };
   CutOff cut_off(Rank rank, uint64_t here, uint64_t total, TimePoint now);
   std::optional<Terms> half() const;
