@@ -19,7 +19,7 @@ using transport::FrameKind;
 
 namespace {
 
-// A good mixer of 64 bits (splitmix64).
+// A 64-bit mixing function (splitmix64).
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -27,8 +27,8 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Of sizes so different that the order of a sum shows; different for every rank,
-// operation and place.
+// Input with values of very different sizes, so that a sum shows its order. The values
+// differ by rank, operation and element.
 Bytes make_input(size_t count, uint64_t seed) {
   constexpr std::array<float, 8> kScales = {1.0f,      0.5f,      0.25f,      16.0f,
                                             1 / 64.0f, 1 / 128.f, 1 / 1024.f, 64.0f};
@@ -49,7 +49,7 @@ std::string mask_text(uint64_t mask) {
   return text + "}";
 }
 
-// Of one data shard each; 0 for none.
+// Digest of stand-ins for different data shards; 0 without stand-ins.
 uint64_t digest_of(const std::vector<straggler::StandIn>& stand_ins) {
   uint64_t digest = 0;
   for (const auto& [data_shard, backup] : stand_ins)
@@ -68,12 +68,12 @@ uint64_t all_of(int32_t members) {
   return members >= 64 ? ~uint64_t{0} : (uint64_t{1} << members) - 1;
 }
 
-// As it was asked for, whatever a mutation makes of it.
+// True if the script asks for a partial operation. A mutation does not change this.
 bool is_partial(const Call& call) {
   return call.policy.uses_view();
 }
 
-// It has one mask, and one owner that decides, for all members.
+// True if each shard has one mask for all members, decided by one owner.
 bool has_one_result(const Call& call) {
   return is_partial(call) && call.kind == CallKind::kAllreduce;
 }
@@ -84,14 +84,15 @@ uint64_t mask_of(const std::vector<Rank>& ranks) {
   return mask;
 }
 
-// One mask for the bucket: it has a single owner.
+// A bucket with one mask has a single owner.
 int32_t num_owners(const Call& call, int32_t members) {
   return call.policy.masks == straggler::Masks::kBucket ? 1 : members;
 }
 
-// So many have a quorum whoever they are: what backups have computed others of them may
-// have as well, each primary once or as often as there are backups, unless each
-// computes something of its own.
+// Number of members that have a quorum, no matter which members they are. Some of them
+// may have computed the same data shard. With kReplicate one backup computes the data
+// of each primary. With kSubstitute each backup has a data shard of its own. In the
+// other modes every backup may have computed the same data shard.
 int32_t members_needed(const straggler::PolicyOptions& policy, int32_t members) {
   using straggler::BackupMode;
   const int32_t quorum = straggler::quorum_of(policy, members);
@@ -106,13 +107,13 @@ bool has_majority(uint64_t some, uint64_t all) {
   return 2 * std::popcount(some & all) > std::popcount(all);
 }
 
-// What a member has, for the next view.
+// True for a message that asks a member for its state, for the next view.
 bool is_question(const transport::FrameHeader& header) {
   return header.kind == FrameKind::kView &&
          header.shard == static_cast<uint16_t>(membership::ViewStep::kPrepare);
 }
 
-// More than this is patience enough for whatever a schedule does.
+// A longer time-out outlasts every delay of a schedule.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
 }  // namespace
@@ -149,7 +150,7 @@ void Checks::broken(const std::string& what) {
   if (violation_.empty()) violation_ = what;
 }
 
-// ---- what happens ----
+// ---- events ----
 
 void Checks::on_call(int32_t rank, uint64_t op, TimePoint now, int32_t data_shard) {
   Op& o = at(op);
@@ -195,8 +196,8 @@ bool Checks::may_pass(int32_t rank, int32_t giver, uint64_t op) const {
   for (uint64_t i = 0; i < op; ++i) {
     const auto& by_rank = ops_[i].by_rank;
     if (!by_rank[static_cast<size_t>(giver)].is_ok) return false;
-    // A program may pass over all_reduces that may skip. Of an operation that nobody
-    // has told it of the group cannot know that it is another one.
+    // A program may skip through partial allreduces only. The group cannot refuse an
+    // operation of another kind if no member has told it of this operation.
     const bool is_called = by_rank[static_cast<size_t>(rank)].is_called;
     if (!has_one_result(ops_[i].call) && !is_called) return false;
   }
@@ -209,7 +210,7 @@ void Checks::on_pass(int32_t rank, int32_t giver, uint64_t op) {
     const Exposed& theirs = at(i).by_rank[static_cast<size_t>(giver)];
     mine.is_called = mine.has_ended = true;
     mine.is_ok = theirs.is_ok;
-    // A block of a reduce_scatter is its own.
+    // A block of a reduce_scatter belongs to one rank alone.
     if (!has_one_result(at(i).call)) continue;
     mine.masks = theirs.masks;
     mine.ends = theirs.ends;
@@ -286,8 +287,8 @@ void Checks::on_held(int32_t from, int32_t to) {
   if (!is_too_large()) cut_.insert(uint64_t{1} << from | uint64_t{1} << to);
 }
 
-// Who asks the others has said itself what it has: before its last call, if it asks in
-// the course of that.
+// A member that asks the others reports its own state, too. It may ask during its last
+// call, so its state is from before that call.
 void Checks::note_own_question(int32_t rank) {
   uint64_t& asked = asked_[static_cast<size_t>(rank)];
   if (asked != 0) return;
@@ -322,16 +323,16 @@ void Checks::on_sent(int32_t from, const transport::FrameHeader& header) {
   }
 }
 
-// An owner closes with more than half of its view heard from, so that what it exposes
-// alone it does not expose as one of a few. The frame may leave when there is another
-// view: that of the close is the one it names.
+// An owner closes a shard only after it has heard from more than half of its view. So
+// no minority exposes a result alone. The frame may leave in a later view; its header
+// names the view in which the shard was closed.
 void Checks::check_heard(int32_t rank, uint64_t op,
                          const transport::FrameHeader& header) {
   Op& o = at(op);
   if (!has_one_result(o.call)) return;
   const bool is_first = o.closed.insert(header.shard).second;
   const auto view = members_.find(header.view);
-  if (view == members_.end()) return;  // nobody was seen in it
+  if (view == members_.end()) return;  // no member was seen in this view
   const uint64_t members = view->second, self = uint64_t{1} << rank;
   if ((members & self) == 0)
     broken(concat("S1: rank ", rank, " sends a result of operation ", op, " in view ",
@@ -360,10 +361,10 @@ void Checks::on_taken(int32_t rank, int32_t from, const transport::FrameHeader& 
                   " that rank ", from, " sent before it came back in view ", since));
 }
 
-// Who is back does not fill its place in operations that somebody had called in
-// the view before, and of which there was no result: none had left its owner, and no
-// member that is in both views had exposed one. An owner exposes a full one at once,
-// and it may leave late.
+// A rejoined member is not in the result of an operation if two conditions hold. A
+// member of both views had called the operation before the view change. No result
+// existed: none had left its owner, and no member of both views had exposed a result.
+// An owner exposes a full result at once, but may send it late.
 void Checks::note_returns(const SeenView& before) {
   for (int32_t r = 0; r < script_.members; ++r) {
     if (before.contains(r) || !newest_.contains(r)) continue;
@@ -381,7 +382,7 @@ void Checks::note_returns(const SeenView& before) {
       if (at(op).by_rank[r].is_called) called_at_view_[op] |= uint64_t{1} << r;
 }
 
-// By one of `members`.
+// True if one of `members` has exposed a result.
 bool Checks::is_exposed(const Op& op, uint64_t members) const {
   for (size_t r = 0; r < op.by_rank.size(); ++r)
     if ((members >> r & 1) != 0 && op.by_rank[r].is_ok) return true;
@@ -392,14 +393,15 @@ void Checks::on_result(int32_t rank, uint64_t op, uint64_t bytes) {
   if (op < 1 || op > ops_.size() || !is_partial(at(op).call)) return;
   if (at(op).by_rank[static_cast<size_t>(rank)].is_called) return;
   auto& kept = kept_[static_cast<size_t>(rank)];
-  // What comes again in another view takes the same memory.
+  // A result that comes again in another view takes the same memory.
   kept[op] = std::min(kept[op] + bytes, uint64_t{at(op).call.bytes()});
   uint64_t total = 0, largest = 0;
   for (const auto& [seq, b] : kept) {
     total += b;
     largest = std::max(largest, at(seq).call.bytes());
   }
-  // Owners that do not know yet what the others have sent may each fill it once.
+  // An owner that does not know yet how much the others have sent may fill the log
+  // once.
   if (total > 2 * script_.log_bytes + largest)
     broken(concat("L6: ", total, " bytes of results are kept for rank ", rank,
                   ", with a log of ", script_.log_bytes));
@@ -420,7 +422,7 @@ void Checks::on_finish(TimePoint now) {
   }
 }
 
-// ---- how a call ends ----
+// ---- ends of calls ----
 
 void Checks::check_error(int32_t rank, uint64_t op, const Status& status) {
   const std::string where = concat("operation ", op, " on rank ", rank);
@@ -429,7 +431,7 @@ void Checks::check_error(int32_t rank, uint64_t op, const Status& status) {
   if (status.code() == Code::kInternal || status.code() == Code::kProtocol ||
       status.code() == Code::kInvalidArgument)
     broken(concat("S6: ", where, " fails by a defect: ", status.message()));
-  // Nobody keeps a block for one that was out.
+  // No member keeps a block for a member that was excluded.
   const bool was_out = since_[static_cast<size_t>(rank)] > 1 &&
                        at(op).call.kind == CallKind::kReduceScatter;
   if (must_succeed(rank, at(op)) && !(was_out && status.code() == Code::kAborted))
@@ -438,30 +440,31 @@ void Checks::check_error(int32_t rank, uint64_t op, const Status& status) {
 
 bool Checks::must_succeed(int32_t rank, const Op& op) const {
   if (may_fail_ || is_too_large()) return false;
-  // Strict operations do not wait for who is silent.
+  // Strict operations do not wait for a silent member.
   if (!is_partial(op.call) && script_.silent_after > Duration{}) return false;
   if (!is_partial(op.call)) return num_lost_ == 0;
   if (num_lost_ > tolerated_ || !newest_.contains(rank)) return false;
   for (auto it = members_.lower_bound(op.oldest_view); it != members_.end(); ++it)
     if (2 * num_live(it->second) <= std::popcount(it->second)) return false;
   uint64_t left = op.stayed & op.seen;
-  // Nobody gives to a block of a reduce_scatter that was out at any time.
+  // A member that was excluded at any time contributes to no block of a reduce_scatter.
   if (op.call.kind == CallKind::kReduceScatter)
     for (int32_t r = 0; r < script_.members; ++r)
       if (since_[static_cast<size_t>(r)] > 1) left &= ~(uint64_t{1} << r);
   return are_enough(op, left) || are_enough(op, op.had_stayed);
 }
 
-// Note [who is out one after the other]
-// Whoever is out for a while does not fill its place in operations that are open when
-// it returns. So those that are out one after the other are missing from such an
-// operation together. A view that leaves out somebody that would be back soon (nobody
-// here is away for as long as those that are needed are waited for), and with it so
-// many that what one of the others waits for cannot end, is a defect. It is none if
-// those that it left were enough, as far as their answers told, and another one is lost
-// after that: then it is nobody's fault that too few are left. Nor if who is left out
-// was cut off from another one: one of the two has to go, and who coordinates first may
-// be the one that is back and takes no part itself.
+// Note [members excluded in turn]
+// A rejoined member does not contribute to operations that were open when it rejoined.
+// So members that are excluded in turn are all missing from such an operation. No
+// member of a script is away for longer than needed members are waited for.
+//
+// The rule: a view must not exclude a member that would be back soon, if an operation
+// of another member then cannot end. Two cases are no defect:
+//   - The members in the view were enough, as far as their answers told, and another
+//     member is lost after that.
+//   - The excluded member was cut off from another member. One of the two has to go.
+//     The coordinator may be a rejoined member that takes no part in the operation.
 void Checks::note_known(Op& op) {
   op.stayed = newest_.members;
   op.seen = all_of(script_.members);
@@ -488,7 +491,8 @@ void Checks::note_left_out(Op& op, const SeenView& view) {
   if (std::popcount(could_stay) >= needed) op.had_stayed = could_stay;
 }
 
-// One of `members` had called it when it was asked what it has.
+// True if one of `members` had an open call of the operation when it was asked for its
+// state.
 bool Checks::is_known_open(const Op& op, uint64_t members) const {
   for (size_t r = 0; r < op.by_rank.size(); ++r) {
     const Exposed& e = op.by_rank[r];
@@ -499,7 +503,8 @@ bool Checks::is_known_open(const Op& op, uint64_t members) const {
   return false;
 }
 
-// And one knew then that it has lost another one of them.
+// True if one of `members` had already lost another of them when it was asked for its
+// state.
 bool Checks::is_loss_known(uint64_t members) const {
   return std::any_of(noticed_.begin(), noticed_.end(), [&](const auto& entry) {
     const auto [rank, other] = entry.first;
@@ -512,7 +517,8 @@ bool Checks::are_enough(const Op& op, uint64_t members) const {
   return num_live(members) >= members_needed(op.call.policy, script_.members);
 }
 
-// Of two that are cut off from each other one has to go.
+// Number of members that can stay. If two members are cut off from each other, one of
+// them has to go.
 int32_t Checks::num_live(uint64_t members) const {
   const uint64_t live = members & ~killed_;
   return std::popcount(live) - static_cast<int32_t>(std::count_if(
@@ -538,7 +544,7 @@ const Bytes& Checks::folded(uint64_t op, size_t begin, size_t end, uint64_t mask
   std::vector<const void*> sources;
   for (int32_t r = 0; r < script_.members; ++r)
     if ((mask >> r & 1) != 0) sources.push_back(input(r, op).data() + begin);
-  // Of a shadow it is the same.
+  // A shadow has the input of its primary.
   if (call.policy.backup_mode == straggler::BackupMode::kSubstitute)
     for (const auto& [data_shard, backup] : stand_ins) {
       const uint64_t before = mask & ((uint64_t{1} << data_shard.value) - 1);
@@ -590,7 +596,7 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
   if (outcome.shards.empty() ||
       (num_owners(o.call, script_.members) == 1 && outcome.shards.size() != 1))
     return broken(concat("S2: ", where, " has ", outcome.shards.size(), " shards"));
-  uint64_t next = 0;  // element
+  uint64_t next = 0;  // in elements
   for (size_t s = 0; s < outcome.shards.size(); ++s) {
     const auto& shard = outcome.shards[s];
     if (shard.first_element != std::exchange(next, next + shard.num_elements))
@@ -603,8 +609,8 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
     const std::string what = concat(where, ", shard ", s, " of ", mask_text(mask),
                                     stand_ins_text(shard.stand_ins));
     const uint64_t own = check_stand_ins(what, op, shard);
-    // One that is out may have decided before it heard so; check_same() sees to it when
-    // it returns.
+    // An excluded member may have decided before it learned of its exclusion.
+    // check_same() compares its result when it returns.
     for (int32_t r = 0; newest_.contains(rank) && r < script_.members; ++r)
       if ((own >> r & 1) != 0 && o.by_rank[static_cast<size_t>(r)].is_not_for)
         return broken(concat("S2: ", what, ", although rank ", r,
@@ -617,7 +623,8 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
   check_same(op);
 }
 
-// The bytes from `begin` to `end` of the inputs became those at `data`.
+// Checks that `data` holds the result for the bytes from `begin` to `end` of the
+// inputs.
 void Checks::check_shard(const std::string& what, uint64_t op,
                          const collectives::ShardOutcome& shard, const uint8_t* data,
                          size_t begin, size_t end) {
@@ -638,8 +645,8 @@ void Checks::check_shard(const std::string& what, uint64_t op,
     broken(concat("S2: ", what, " is not the fold of its inputs"));
 }
 
-// Data shards are of those that have called, and those that came from a backup are
-// named. Returns the mask of the others.
+// Checks that each data shard comes from a member that has called, and that each data
+// shard from a backup has a named stand-in. Returns the mask of the other data shards.
 uint64_t Checks::check_stand_ins(const std::string& what, uint64_t op,
                                  const collectives::ShardOutcome& shard) {
   const Op& o = at(op);
@@ -673,8 +680,8 @@ uint64_t Checks::check_stand_ins(const std::string& what, uint64_t op,
   return own;
 }
 
-// Of a reduce_scatter each has its own block, with itself in it, and says of those of
-// others only in which it is not.
+// In a reduce_scatter, each member has its own block, which contains its contribution.
+// It is told only of other blocks that lack its contribution.
 void Checks::check_scattered(int32_t rank, uint64_t op, const Outcome& outcome,
                              const Bytes& output) {
   Op& o = at(op);
@@ -701,7 +708,8 @@ void Checks::check_scattered(int32_t rank, uint64_t op, const Outcome& outcome,
   if (e.masks.empty()) broken(concat("S2: ", where, " says nothing about its block"));
 }
 
-// The bytes are the fold of the mask, so equal masks are equal results.
+// Compares masks only. The bytes are the fold of the mask, so equal masks are equal
+// results.
 void Checks::check_same(uint64_t op) {
   const Op& o = at(op);
   if (!has_one_result(o.call)) return;
@@ -722,8 +730,9 @@ void Checks::check_same(uint64_t op) {
     if (e.out != first->out)
       return broken(concat("S1: operation ", op, " has others out on rank ", first_rank,
                            " than on rank ", r));
-    // One that was out may bring what an owner closed that was given up, and the next
-    // one closed just so for a reason of its own; so may who goes on from its state.
+    // A formerly excluded member may bring a result of an owner that was given up. The
+    // next owner may have closed with the same mask for another reason. The same holds
+    // for a member that continues from its state.
     const bool have_stayed = has_stayed(e) && has_stayed(*first);
     if (have_stayed && (e.reason != first->reason || e.deadline != first->deadline))
       return broken(concat("S1: operation ", op, " ended for '", first->reason,

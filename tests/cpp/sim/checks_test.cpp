@@ -21,7 +21,8 @@ constexpr const char* kScript =
     "op allreduce 10 sum skip\nop allreduce 10 sum\n"
     "at 0ms call * op=1\nat 0ms call * op=2\n";
 
-// Three members that have called both operations, told to the checks by hand.
+// Checks that have been told by hand of three members and their calls of both
+// operations.
 struct Told {
   explicit Told(const std::string& more = "", int32_t tolerated = 0,
                 const std::string& lines = kScript)
@@ -29,7 +30,7 @@ struct Told {
     for (uint64_t op = 1; op <= 2; ++op)
       for (int32_t r = 0; r < 3; ++r) checks.on_call(r, op, start, r);
   }
-  // A correct answer of operation 1 with these contributors.
+  // Ends operation 1 with the correct result of these contributors.
   void answer(int32_t rank, const std::vector<int32_t>& mask,
               const std::vector<Rank>& out = {}) {
     end(rank, mask, fold(mask), 3.0 / static_cast<double>(mask.size()), start, out);
@@ -55,7 +56,7 @@ struct Told {
     shard.num_elements = 10;
     checks.on_end(rank, 1, Status::ok(), outcome, output, at);
   }
-  // The same with these elements in each shard.
+  // Ends operation 1 with these numbers of elements in its shards.
   void end_in_shards(int32_t rank, const std::vector<uint64_t>& counts,
                      uint64_t gap = 0) {
     Outcome outcome;
@@ -81,14 +82,14 @@ struct Told {
 
 }  // namespace
 
-TEST_CASE("correct answers break nothing") {
+TEST_CASE("correct answers break no guarantee") {
   Told told;
   for (int32_t r = 0; r < 3; ++r) told.answer(r, {0, 2});
   CHECK(told.checks.violation().empty());
   CHECK(told.checks.num_ends()[1] == 3);
 }
 
-TEST_CASE("two masks for one shard are noticed") {
+TEST_CASE("the checks notice two masks for one shard") {
   Told told;
   told.answer(0, {0, 1, 2});
   told.answer(1, {0, 1});
@@ -96,7 +97,7 @@ TEST_CASE("two masks for one shard are noticed") {
         "S1: operation 1, shard 0 is of {0,1,2} on rank 0 and of {0,1} on rank 1");
 }
 
-TEST_CASE("shards follow each other to the end, and are the same everywhere") {
+TEST_CASE("shards must follow each other to the end, and must be equal on all ranks") {
   Told told;
   told.end_in_shards(0, {4, 4, 2});
   told.end_in_shards(1, {4, 4, 2});
@@ -113,7 +114,7 @@ TEST_CASE("shards follow each other to the end, and are the same everywhere") {
   CHECK(less.checks.violation() == "S2: operation 1 on rank 0 ends at element 8");
 }
 
-TEST_CASE("two accounts of who was out are noticed") {
+TEST_CASE("the checks notice different lists of excluded members") {
   Told told;
   told.answer(0, {0, 1}, {Rank(2)});
   told.answer(1, {0, 1}, {Rank(2)});
@@ -123,7 +124,8 @@ TEST_CASE("two accounts of who was out are noticed") {
         "S1: operation 1 has others out on rank 0 than on rank 2");
 }
 
-TEST_CASE("a removed member may have exposed another mask, but nothing later") {
+TEST_CASE(
+    "a removed member may have exposed another mask, but may expose nothing later") {
   Told told;
   told.answer(0, {0, 1, 2});
   told.checks.on_view(1, {2, 0b110});
@@ -132,14 +134,15 @@ TEST_CASE("a removed member may have exposed another mask, but nothing later") {
   CHECK(told.checks.violation().empty());
   told.checks.on_view(0, {2, 0b110});
   told.end(0, {1, 2}, {}, 1.5);
-  CHECK(told.promise() == "S6");  // its second end of it
+  CHECK(told.promise() == "S6");  // the operation ends twice
   Told later;
   later.checks.on_view(0, {2, 0b110});
   later.answer(0, {1, 2});
   CHECK(later.promise() == "S1");
 }
 
-TEST_CASE("views of one number differ, go back or have no majority: noticed") {
+TEST_CASE(
+    "the checks notice views that differ, go back, skip a number or lack a majority") {
   Told two;
   two.checks.on_view(0, {2, 0b011});
   two.checks.on_view(2, {2, 0b110});
@@ -157,7 +160,8 @@ TEST_CASE("views of one number differ, go back or have no majority: noticed") {
         "S1: rank 0 is in view 3, and nobody was seen in view 2");
 }
 
-TEST_CASE("a result is of the view that it names, and from a member of it") {
+TEST_CASE(
+    "a result belongs to the view in its header, and its sender is in that view") {
   const auto send = [](Told& told, uint32_t view, uint64_t heard) {
     transport::FrameHeader header;
     header.seq = header.called = 1;
@@ -179,7 +183,7 @@ TEST_CASE("a result is of the view that it names, and from a member of it") {
         "S1: rank 0 sends a result of operation 1 in view 2 of {1,2}");
 }
 
-TEST_CASE("who is back while an operation is open is not in it") {
+TEST_CASE("a member that rejoins while an operation is open is not in its result") {
   const auto come_back = [](Told& told) {
     told.checks.on_view(0, {2, 0b011});
     told.checks.on_view(0, {3, 0b111});
@@ -192,13 +196,13 @@ TEST_CASE("who is back while an operation is open is not in it") {
   come_back(without);
   without.answer(0, {0, 1});
   CHECK(without.checks.violation().empty());
-  // Its result has not left for the others yet, but is there.
+  // The result exists, but has not left for the other members yet.
   Told exposed;
   exposed.answer(1, {0, 1, 2});
   come_back(exposed);
   exposed.answer(0, {0, 1, 2});
   CHECK(exposed.checks.violation().empty());
-  // Nobody of the view that it comes back to has it.
+  // No member of both views has the result.
   Told alone;
   alone.answer(2, {0, 1, 2});
   come_back(alone);
@@ -206,7 +210,7 @@ TEST_CASE("who is back while an operation is open is not in it") {
   CHECK(alone.promise() == "S2");
 }
 
-TEST_CASE("wrong bytes, a wrong scale and no quorum are noticed") {
+TEST_CASE("the checks notice wrong bytes, a wrong scale and a missing quorum") {
   Told wrong;
   Bytes output = wrong.fold({0, 2});
   output[7] ^= 1;
@@ -226,14 +230,15 @@ TEST_CASE("wrong bytes, a wrong scale and no quorum are noticed") {
   CHECK(quorum.promise() == "S5");
 }
 
-TEST_CASE("a strict operation is full") {
+TEST_CASE("a strict operation must be full") {
   Told told;
   Outcome outcome;
   told.checks.on_end(0, 2, Status::ok(), outcome, Bytes(40), Told::start);
   CHECK(told.promise() == "S5");
 }
 
-TEST_CASE("a full sum that moves shards is full too, and one mask is one shard") {
+TEST_CASE(
+    "a rebalanced sum must be full, and a bucket with one mask must be one shard") {
   std::string lines = kScript;
   lines.replace(lines.find("skip"), 4, "rebalance");
   Told full("", 0, lines);
@@ -255,7 +260,7 @@ TEST_CASE("a full sum that moves shards is full too, and one mask is one shard")
   CHECK(whole.checks.violation() == "S2: operation 1 on rank 1 has 3 shards");
 }
 
-TEST_CASE("errors need a fault, and a rank") {
+TEST_CASE("an error needs a fault, and must name a rank") {
   Told needless;
   needless.fail(0, 2, "rank 1 is lost");
   CHECK(needless.promise() == "S6");
@@ -270,14 +275,15 @@ TEST_CASE("errors need a fault, and a rank") {
   CHECK(nameless.promise() == "S6");
   Told tolerated("", 1);
   tolerated.checks.on_kill(1);
-  tolerated.fail(0, 2, "rank 1 is lost");  // strict
+  tolerated.fail(0, 2, "rank 1 is lost");  // a strict operation
   CHECK(tolerated.checks.violation().empty());
   tolerated.fail(0, 1, "rank 1 is lost");
   CHECK(tolerated.promise() == "S6");
 }
 
-// Operation 1 needs two of three, and rank 2 has been out since it was called.
-TEST_CASE("who is out one after the other may leave too few, if one is lost besides") {
+// Operation 1 needs two of three members, and rank 2 was excluded after the first call.
+TEST_CASE(
+    "an operation may fail after an exclusion only if another member is lost, too") {
   const auto fail_after = [](std::optional<int32_t> cut_from_0, int32_t tolerated = 1) {
     Told told("", tolerated);
     told.checks.on_view(0, {2, 0b011});
@@ -288,9 +294,9 @@ TEST_CASE("who is out one after the other may leave too few, if one is lost besi
   };
   CHECK(fail_after(std::nullopt) == "S6");
   CHECK(fail_after(1).empty());
-  // The other one goes, which takes no part any more.
+  // Rank 2 has to go in this case, and takes no part in the operation any more.
   CHECK(fail_after(2) == "S6");
-  // What never arrives is as good as lost, but nobody need hear of it.
+  // A frame that never arrives is like a lost connection, but no member need notice it.
   Told held("", 1);
   held.checks.on_held(1, 0);
   held.checks.on_view(0, {2, 0b011});
@@ -298,8 +304,8 @@ TEST_CASE("who is out one after the other may leave too few, if one is lost besi
   CHECK(held.checks.violation().empty());
 }
 
-// Of five, three of which make operation 1; a view leaves out rank 4, then rank 3.
-TEST_CASE("nobody is left out who is needed, unless what is lost was not known") {
+// Five members, three of which call operation 1. The views exclude rank 4, then rank 3.
+TEST_CASE("a view may exclude a needed member only if a loss was not known yet") {
   enum class Known { kNever, kAfterTheAnswer, kBefore };
   const auto fail_after = [](Known known) {
     std::string lines = kScript;
@@ -322,7 +328,7 @@ TEST_CASE("nobody is left out who is needed, unless what is lost was not known")
   CHECK(fail_after(Known::kNever).empty());
 }
 
-TEST_CASE("what a member calls after it has asked nobody knows of") {
+TEST_CASE("a view need not know calls that a member makes after its question") {
   const auto fail_after = [](bool has_asked) {
     std::string lines = kScript;
     lines.replace(0, 9, "members 5");
@@ -348,7 +354,7 @@ TEST_CASE("what a member calls after it has asked nobody knows of") {
   CHECK(fail_after(true).empty());
 }
 
-TEST_CASE("what a state is made of leaves blocks of a reduce_scatter alone") {
+TEST_CASE("a copied state does not change the blocks of a reduce_scatter") {
   std::string lines = kScript;
   lines.replace(lines.find("allreduce 10"), 12, "reduce_scatter 10");
   Told told("", 0, lines);
@@ -365,7 +371,7 @@ TEST_CASE("what a state is made of leaves blocks of a reduce_scatter alone") {
     Bytes block(40);
     kernels::find_reduce(ReduceOp::kSum, DType::kFloat32)(
         block.data(), sources.data(), sources.size(), 10, own.scale);
-    if (rank == 2) {  // it was told that it is not in that of rank 1
+    if (rank == 2) {  // rank 2 was told that it is not in the block of rank 1
       auto& other = outcome.shards.emplace_back();
       other.owner = Rank(1);
       other.contributors = {Rank(0), Rank(1)};
@@ -379,7 +385,7 @@ TEST_CASE("what a state is made of leaves blocks of a reduce_scatter alone") {
   CHECK(told.checks.violation().empty());
 }
 
-TEST_CASE("late, second, missing answers and touched memory are noticed") {
+TEST_CASE("the checks notice late, repeated and missing answers and touched memory") {
   Told late;
   late.end(0, {0, 2}, late.fold({0, 2}), 1.5, Told::start + milliseconds(20'001));
   CHECK(late.promise() == "S6");
@@ -395,13 +401,13 @@ TEST_CASE("late, second, missing answers and touched memory are noticed") {
   CHECK(touched.promise() == "S6");
 }
 
-TEST_CASE("more results than the log holds, and messages nobody needs, are noticed") {
+TEST_CASE("the checks notice an overfull log and unneeded messages") {
   Script script =
       *parse("members 2\nlog 10\nop allreduce 10 sum skip\nop allreduce 10 sum skip\n");
   Checks log(script, 0);
   log.on_result(1, 1, 40);
   CHECK(log.violation().empty());
-  log.on_result(1, 1, 40);  // again, in another view
+  log.on_result(1, 1, 40);  // the same result again, in another view
   CHECK(log.violation().empty());
   log.on_result(1, 2, 40);
   CHECK(log.violation().substr(0, 2) == "L6");

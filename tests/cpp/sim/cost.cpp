@@ -16,12 +16,11 @@ namespace {
 
 constexpr Duration kDelay = milliseconds(1);
 
-// Two operations of `count` elements: the first meets whoever is late, and the traffic
-// of both is counted, less that of a run of the second alone.
+// One measured case: the call time of the last rank, or its death.
 struct Case {
   const char* name;
-  Duration late{};    // the call of the last rank
-  bool dies = false;  // instead: a view change
+  Duration late{};    // call time of the last rank
+  bool dies = false;  // the last rank dies instead, and the view changes
 };
 
 Script script_of(int32_t members, uint64_t count, const Case& c) {
@@ -64,7 +63,7 @@ void print_cost(int max_members, std::ostream& out) {
          "bytes/member  others end after\n";
   for (const int32_t n : {8, 64, 512}) {
     if (n > max_members) continue;
-    // One owner, and one per member.
+    // One owner, then one owner for each member.
     for (const uint64_t count :
          {uint64_t{16}, uint64_t{16} * static_cast<uint64_t>(n)}) {
       for (const Case& c : cases) {

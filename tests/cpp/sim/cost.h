@@ -2,13 +2,13 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What an operation costs in messages and bytes, counted from runs of real groups.
+// Cost of an operation in messages and bytes, counted in runs of real groups.
 
 #include <ostream>
 
 namespace aikido::sim {
 
-// A table for 8, 64 and 512 members, up to `max_members`.
+// Prints a table for 8, 64 and 512 members, up to `max_members`.
 void print_cost(int max_members, std::ostream& out);
 
 }  // namespace aikido::sim

@@ -2,7 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Is every mutation noticed? Runs scripts and seeds with each of them switched on.
+// Search for mutations that no check notices: runs scripts and seeds with each
+// mutation.
 
 #include <ostream>
 #include <string>
@@ -18,8 +19,8 @@ struct NamedScript {
   Script script;
 };
 
-// Prints a line for each mutation: what noticed it, and what was broken. Returns
-// whether each of them is found within the scripts and `num_seeds` seeds.
+// Prints for each mutation the script or seed that noticed it, and the broken
+// guarantee. Returns true if the scripts and `num_seeds` seeds notice all mutations.
 bool hunt_mutations(const std::vector<NamedScript>& scripts, uint64_t num_seeds,
                     const Options& options, std::ostream& out);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The simulator from the command line: README.md.
+// The simulator from the command line (README.md).
 #include <getopt.h>
 
 #include <algorithm>
@@ -144,7 +144,7 @@ struct Totals {
   std::map<std::string, uint64_t> by_promise;
 };
 
-// Returns whether to go on.
+// Returns true if the next run may follow.
 bool try_one(const std::string& name, const Script& script, const Arguments& arguments,
              Totals& totals) {
   if (arguments.prints) {

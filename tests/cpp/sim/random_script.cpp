@@ -22,7 +22,7 @@ class Writer {
   Writer(uint64_t seed, int32_t members)
       : random_(seed), options_(seed ^ 0x5bd1e995), backups_(seed ^ 0x2545f491) {
     script_.seed = seed;
-    // Few members meet every rule; many are slow.
+    // Few members are enough for every rule, and many members are slow.
     constexpr int32_t kSizes[] = {2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8};
     script_.members = members > 0 ? members : kSizes[below(12)];
   }
@@ -30,8 +30,8 @@ class Writer {
   Script write() {
     script_.chunk_bytes = 64 + below(8) * 64;
     script_.min_shard_bytes = one_in(3) ? 1 << 20 : 64;
-    if (script_.seed % 2 == 0) script_.lead_bytes = 1;  // two chunks
-    // Small, but larger than what most schedules need.
+    if (script_.seed % 2 == 0) script_.lead_bytes = 1;  // window of two chunks
+    // Small limits, but larger than most schedules need.
     if (one_in(6)) script_.log_bytes = kMostOps << 10;
     if (one_in(10)) script_.window_bytes = kMostOps << 10;
     if (one_in(12)) return calm();
@@ -73,7 +73,7 @@ class Writer {
     std::stable_sort(script_.events.begin(), script_.events.end(),
                      [](const Event& x, const Event& y) { return x.at < y.at; });
   }
-  // A moment while operations run.
+  // A time at which operations run.
   Duration moment() { return up_to(one_in(2) ? last_call_ : milliseconds(10)); }
 
   Call partial() {
@@ -103,7 +103,8 @@ class Writer {
     return call;
   }
 
-  // The same for all of one script: they share what is known of members.
+  // All calls of a script have the same backup options, because they share the history
+  // of the members.
   void back_up(straggler::PolicyOptions& policy) {
     using straggler::BackupMode;
     policy.backups = num_backups_;
@@ -130,12 +131,13 @@ class Writer {
     }
     verify_ = backups_() % 5 == 0 &&
               (mode_ == BackupMode::kShadow || mode_ == BackupMode::kReplicate);
-    // A whole script with a primary that is dead or late shadows the same one mostly.
+    // Half of the shadows of a script compute this data shard. So a primary that is
+    // dead or late in the whole script is covered often.
     favourite_ = static_cast<int32_t>(
         backups_() % static_cast<uint64_t>(script_.members - num_backups_));
   }
 
-  // What a backup computes.
+  // Chooses the data shard that a backup computes.
   void choose_data(Event& event) {
     const straggler::PolicyOptions& policy = script_.ops[event.op - 1].policy;
     if (policy.backup_mode != straggler::BackupMode::kShadow ||
@@ -181,7 +183,7 @@ class Writer {
     if (options_() % 5 == 0) policy_.masks = straggler::Masks::kBucket;
     has_rebalance_ = options_() % 5 == 0;
     has_scatter_ = options_() % 4 == 0;
-    // Late in every operation, so that it is to own nothing.
+    // This rank is late in every operation, so that it should own nothing.
     if (has_rebalance_ && options_() % 2 == 0)
       always_late_ =
           static_cast<size_t>(options_()) % static_cast<size_t>(script_.members);
@@ -204,7 +206,7 @@ class Writer {
     for (int32_t a = 0; a < script_.members; ++a)
       for (int32_t b = 0; b < script_.members; ++b)
         if (a != b) add({}, EventKind::kDelay, a, b).duration = up_to(most);
-    // Between the lanes there is no order.
+    // Frames of different lanes have no order.
     for (uint64_t i = below(4); i > 0; --i) {
       const int32_t a = some_rank();
       Event& event = add(up_to(milliseconds(20)), EventKind::kDelay, a, other_rank(a));
@@ -273,9 +275,9 @@ class Writer {
     }
   }
 
-  // Those that are late leave, and copy the state of others.
+  // Late members leave and copy the state of other members.
   void write_passes() {
-    // What is under way at the same time may pass the limit at the same time.
+    // Calls under way at the same time may exceed the limit at the same time.
     if (waits_) script_.log_bytes = (3 + below(8)) << 10;
     for (Call& call : script_.ops)
       if (call.policy.kind == straggler::Kind::kSkip)
@@ -290,10 +292,11 @@ class Writer {
     }
   }
 
-  // Nobody is late, and no frame but contributions and results gets through in time.
+  // No member is late, and only contributions and results arrive in time.
   Script calm() {
     write_policy();
-    // The others are in no hurry to wait for primaries.
+    // With verification, and in the other modes, owners do not wait for the primaries
+    // alone.
     if (verify_ || mode_ == straggler::BackupMode::kNPlusB ||
         mode_ == straggler::BackupMode::kReplicate)
       has_backups_ = false;
@@ -312,7 +315,7 @@ class Writer {
         Event& event =
             add(milliseconds(10 * op) + up_to(milliseconds(5)), EventKind::kCall, r);
         event.op = op;
-        // Else it gets the verdict first, as one that is late.
+        // Otherwise the backup gets the result header first, like a late member.
         if (straggler::is_backup(script_.ops.back().policy, Rank(r), script_.members))
           event.at = milliseconds(10 * op) - milliseconds(1);
         choose_data(event);
@@ -324,8 +327,9 @@ class Writer {
   }
 
   std::mt19937_64 random_;
-  std::mt19937_64 options_;  // of policies
-  std::mt19937_64 backups_;  // who they are and what they compute
+  std::mt19937_64 options_;  // for options of policies
+  std::mt19937_64
+      backups_;  // for the number of backups, their mode and their data shards
   bool has_backups_ = false;
   int32_t num_backups_ = 0;
   straggler::BackupMode mode_{};

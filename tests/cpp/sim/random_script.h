@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A schedule for every seed: members, operations, who calls when, and what the network
-// and the processes do meanwhile. Pure.
+// Random script of a seed: members, operations, call times, and events of the network
+// and of the processes. Pure.
 
 #include <cstdint>
 
@@ -11,7 +11,7 @@
 
 namespace aikido::sim {
 
-// `members` 0: 2 to 8, by the seed. The same arguments give the same script.
+// `members` 0: 2 to 8 members, by the seed. The same arguments give the same script.
 Script random_script(uint64_t seed, int32_t members);
 
 }  // namespace aikido::sim

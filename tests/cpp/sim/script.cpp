@@ -25,7 +25,7 @@ using membership::ViewStep;
 struct FrameName {
   std::string_view name;
   FrameKind kind;
-  ViewStep step{};  // of a message about the view
+  ViewStep step{};  // only for messages about the view
 };
 constexpr std::array kFrames = {
     FrameName{"CONTRIB", FrameKind::kContrib},
@@ -53,15 +53,15 @@ constexpr std::array kFrames = {
     FrameName{"REFUSE", FrameKind::kView, ViewStep::kRefuse},
 };
 
-// As straggler::BackupMode has them.
+// In the order of straggler::BackupMode.
 constexpr std::array<std::string_view, 4> kModes = {"shadow", "substitute", "n_plus_b",
                                                     "replicate"};
 
 constexpr std::array<std::pair<std::string_view, int64_t>, 4> kUnits = {
     {{"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}}};
 
-// The words of a line. What it cannot make sense of it throws as a sentence, which
-// parse() makes a Status of.
+// The words of a line. Throws Wrong with a sentence for a word that it does not
+// understand. parse() makes a Status of this sentence.
 class Line {
  public:
   struct Wrong {
@@ -77,7 +77,7 @@ class Line {
     if (is_over()) throw Wrong{concat("ends where ", what, " is expected")};
     return words_[at_++];
   }
-  // Takes the next word if it is this one.
+  // Takes the next word if it equals `word`.
   bool take(std::string_view word) {
     if (is_over() || words_[at_] != word) return false;
     ++at_;
@@ -86,7 +86,7 @@ class Line {
   void expect(std::string_view word) {
     if (!take(word)) throw Wrong{concat("'", word, "' is expected")};
   }
-  // The value of a next word NAME=value, if it is one.
+  // The value of the next word, if this word is NAME=value.
   std::optional<std::string> value_of(std::string_view name) {
     if (is_over()) return std::nullopt;
     const std::string& next = words_[at_];
@@ -188,7 +188,8 @@ Call parse_op(Line& line, int32_t members) {
   call.count = Line::number(line.word("the number of elements"));
   if (kind == "reduce_scatter") {
     call.kind = CallKind::kReduceScatter;
-    call.count *= static_cast<uint64_t>(members);  // a block of so many for each
+    call.count *=
+        static_cast<uint64_t>(members);  // one block of this size for each member
   }
   call.shape.num_dims = 1;
   call.shape.dims[0] = call.count;
@@ -342,7 +343,7 @@ void parse_setting(Line& line, const std::string& name, Script& script) {
   line.end();
 }
 
-// Each member calls 1, 2, 3, ... in the order of its events.
+// Checks that each member calls 1, 2, 3, ... in the order of its events.
 void check_calls(const Script& script) {
   std::vector<uint64_t> last(static_cast<size_t>(script.members));
   for (const Event& event : script.events) {

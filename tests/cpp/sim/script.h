@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What happens in one run of the simulator, as text that a person can write and a
+// Script of one run of the simulator, as text that a person can write and that a
 // failing seed prints (README.md has the lines). A plain value; parsing is pure.
 
 #include <cstdint>
@@ -19,20 +19,20 @@
 
 namespace aikido::sim {
 
-// In the place of a rank: each of them.
+// In the place of a rank: every rank.
 inline constexpr int32_t kEvery = -1;
-// In the place of a time: never, or for ever.
+// In the place of a time: without end.
 inline constexpr Duration kForEver = Duration::max();
 
 enum class EventKind : uint8_t {
   kCall,   // `a` calls collective `op`
   kDelay,  // from a to b, from the last byte that leaves to its arrival
   kRate,   // from a to b, bytes per second of each lane; 0: a frame takes no time
-  kStall,  // from a to b nothing begins to leave
+  kStall,  // no frame from a to b starts to leave
   kStop,   // the process of a stands still
-  kKill,   // the process of a ends; what has left it arrives
-  kPass,   // `a` passes over what it lacks, with the state of b, as soon as it can be
-  kCut,    // the connection of a and b breaks; b hears of it `duration` later
+  kKill,   // the process of a ends; frames that have left it arrive
+  kPass,   // `a` skips through its missing calls with the state of b, once both may
+  kCut,    // the connection of a and b breaks; b learns of it `duration` later
 };
 
 struct Event {
@@ -43,20 +43,21 @@ struct Event {
   std::optional<transport::Lane> lane;  // kDelay
   Duration duration{};                  // kDelay, kStall, kStop, kCut
   uint64_t rate = 0;                    // kRate
-  // kCall
-  uint64_t op = 0;       // as in Script::ops, the first is 1
-  bool waits = false;    // for the end of the call before it
+  // Fields of kCall:
+  uint64_t op = 0;       // number in Script::ops, from 1
+  bool waits = false;    // until the previous call of the rank has ended
   bool in_place = true;  // the output is the input's memory
   Priority priority = 0;
-  // Of a backup that shadows: what it has computed. None: in turn, by operation.
+  // Data shard that a shadowing backup has computed. None: all data shards in turn.
   std::optional<int32_t> data_shard{};
 };
 
-// Frames of a kind arrive at `until` or later, and what is behind them on their lane.
+// Makes frames of a kind arrive at `until` or later. Later frames of their lane wait,
+// too.
 struct Hold {
   int32_t from = kEvery;
   int32_t to = kEvery;
-  std::string kind;  // a name_of() frames, or * for any
+  std::string kind;  // a name that name_of() returns, or * for any
   std::optional<uint64_t> op;
   std::optional<uint16_t> shard;
   Duration until = kForEver;
@@ -73,27 +74,26 @@ struct Script {
   Duration timeout = std::chrono::seconds(20);  // of each call
   Duration beat_every{};                        // zero: no heartbeats
   Duration silent_after{};
-  // Nobody is late: each operation ends within this after its last call, by
-  // contributions and results alone.
+  // No member is late: each operation ends within this time after its last call, with
+  // contributions and results only.
   std::optional<Duration> calm;
-  // Ranks that are in the view at the end, wherever they were before.
+  // Ranks that must be in the view at the end.
   std::vector<int32_t> must_return;
   std::vector<collectives::Call> ops;
   std::vector<Hold> holds;
-  std::vector<Event> events;  // those of equal times in this order
+  std::vector<Event> events;  // events of equal times happen in this order
 };
 
-// What `rank` says that it contributes when `call` is the event
-// (LocalCall::data_shard).
+// Data shard that `rank` contributes if `call` is the event (LocalCall::data_shard).
 int32_t data_shard_of(const Script& script, int32_t rank, const Event& call);
 
-// CONTRIB, RESULT, ...: as in transport/frame.h without the k. Empty for one that the
-// partial allreduce is designed to have, and that is not there yet: nothing matches it.
-// kInvalidArgument for other names.
+// True for the name of a frame: CONTRIB, RESULT, ..., as in transport/frame.h without
+// the k, or a step of a view change.
 bool is_frame(std::string_view name);
+// The name of the kind of a frame; P2P for a kind without a name here.
 std::string_view name_of(const transport::FrameHeader& header);
 
-// kInvalidArgument with the line and what is wrong there.
+// kInvalidArgument names the line and its error.
 Result<Script> parse(std::string_view text);
 std::string to_text(const Script& script);
 std::string to_text(Duration d);  // 12ms, 1500us

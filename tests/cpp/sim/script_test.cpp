@@ -18,7 +18,7 @@ std::string error_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a random script survives being written and read") {
+TEST_CASE("a random script survives writing and reading") {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const std::string text = to_text(random_script(seed, 0));
     auto again = parse(text);
@@ -28,7 +28,7 @@ TEST_CASE("a random script survives being written and read") {
   }
 }
 
-TEST_CASE("lines say what they look like") {
+TEST_CASE("parsing reads each kind of line") {
   auto parsed = parse(
       "# a comment\n"
       "members 3\n"
@@ -60,7 +60,7 @@ TEST_CASE("lines say what they look like") {
   CHECK(s.holds[0].shard == 2);
   CHECK(s.holds[0].until == milliseconds(40));
   CHECK(s.holds[1].until == kForEver);
-  REQUIRE(s.events.size() == 4);  // by time
+  REQUIRE(s.events.size() == 4);  // sorted by time
   CHECK(s.events[0].duration == std::chrono::microseconds(1500));
   CHECK(s.events[0].lane == transport::Lane::kControl);
   CHECK(s.events[1].kind == EventKind::kStop);
@@ -68,7 +68,7 @@ TEST_CASE("lines say what they look like") {
   CHECK(s.events[3].duration == milliseconds(5));
 }
 
-TEST_CASE("what is wrong is said with its line") {
+TEST_CASE("an error of a script names its line") {
   CHECK(error_of("members 0") == "line 1: 1 to 1024 members");
   CHECK(error_of("members 3\nat 1ms stop 3 for 1s") == "line 2: rank 3 of 3 members");
   CHECK(error_of("\nat 1 kill 0") == "line 2: '1' is no time, as 12ms, 300us or 2s");

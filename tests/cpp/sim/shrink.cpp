@@ -22,7 +22,7 @@ class Shrinker {
   }
 
   Script shrink() {
-    // As long as something goes.
+    // Repeats while a pass removes something.
     for (bool did = true; std::exchange(did, false) && runs_left_ > 0;) {
       for (uint64_t op = smallest_.ops.size(); op > 0; --op)
         if (smallest_.ops.size() > 1 && keeps(without_op(op))) did = true;
@@ -33,7 +33,7 @@ class Shrinker {
   }
 
  private:
-  // Takes the candidate if it still fails.
+  // Keeps the candidate if it still breaks the same guarantee.
   bool keeps(Script candidate) {
     if (runs_left_-- <= 0) return false;
     const std::string violation = run(candidate, options_).violation;
@@ -56,7 +56,7 @@ class Shrinker {
 
   bool drop_events() {
     bool did = false;
-    // Halves first, then single ones.
+    // Drops halves first, then single events.
     for (size_t size = std::max<size_t>(1, smallest_.events.size() / 2);; size /= 2) {
       for (size_t end = smallest_.events.size(); end > 0;) {
         const size_t begin = end > size ? end - size : 0;

@@ -2,14 +2,15 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Makes a failing script small enough to be read: drops whatever it fails without.
+// Shrinks a failing script until a person can read it. It drops every part that the
+// failure does not need.
 
 #include "sim/simulation.h"
 
 namespace aikido::sim {
 
-// A script that breaks the same promise (S1, S2, ...) as `script` does. Runs it at most
-// `max_runs` times.
+// Returns a script that breaks the same guarantee (S1, S2, ...) as `script`. Runs at
+// most `max_runs` scripts.
 Script shrink(const Script& script, const Options& options, int max_runs);
 
 }  // namespace aikido::sim

@@ -16,19 +16,18 @@ using transport::Wakeups;
 
 namespace {
 
-// What the memory of a caller is filled with once it is its own again.
+// Byte that fills the memory of a call once the memory belongs to its caller again.
 constexpr unsigned char kMark = 0xee;
-// Turns without a step in time, after which it is a loop.
+// Most turns at one time; more turns are an endless loop.
 constexpr uint64_t kMaxTurns = 1'000'000;
-// How long a run goes on after the last answer.
+// Time for which a run goes on after the last answer.
 constexpr Duration kAfterwards = std::chrono::milliseconds(200);
 
 std::byte* bytes_of(Bytes& data) {
   return reinterpret_cast<std::byte*>(data.data());
 }
 
-// The view of a group as its members see it: fixed, for as long as a group has one
-// view.
+// The present view of a group, with a bit for each member.
 SeenView view_of(const engine::Group& group) {
   return {group.view().number, group.view().members.words().front()};
 }
@@ -47,7 +46,8 @@ struct Simulation::Answer {
   }
 };
 
-// Between the links of a member and its group: sees what arrives.
+// Handler between the links of a member and its group. It reports arriving frames to
+// the checks.
 class Simulation::Door final : public transport::LinkHandler {
  public:
   Door(Simulation* simulation, int32_t self, LinkHandler* inside)
@@ -121,7 +121,7 @@ Simulation::Simulation(const Script& script, const Options& options)
     o.operation.window_bytes = script.window_bytes;
     o.log_bytes = script.log_bytes;
     o.heartbeat = {script.beat_every, script.silent_after};
-    o.pool_bytes = 0;  // so that the address sanitizer sees what is given back
+    o.pool_bytes = 0;  // so that the address sanitizer sees freed buffers
     member(r).group = std::make_unique<engine::Group>(&clock_, o);
     member(r).door = std::make_unique<Door>(this, r, member(r).group->handler());
   }
@@ -132,7 +132,7 @@ Simulation::Simulation(const Script& script, const Options& options)
 }
 
 Simulation::~Simulation() {
-  // Groups end their calls; nobody listens any more.
+  // The groups end their open calls here, and these ends do not count any more.
   for (Member& m : members_) {
     for (const auto& answer : m.answers) answer->has_ended = true;
   }
@@ -215,7 +215,7 @@ void Simulation::stop(int32_t rank, Duration d) {
 
 // ---- calls ----
 
-// Makes the calls that are due. Returns whether there was one.
+// Makes the due calls. Returns true if it has made a call.
 bool Simulation::make_calls(int32_t rank) {
   Member& m = member(rank);
   bool did = false;
@@ -240,8 +240,9 @@ bool Simulation::is_idle(int32_t rank) const {
                      [](const auto& answer) { return answer->has_ended; });
 }
 
-// With the state of a member that may give it: both between two calls. A training
-// program does so in no time here; only what the groups then make of it takes time.
+// Continues a member with a copy of another member's state, if both are between two
+// calls. The copy takes no simulated time; only the work of the groups after it takes
+// time.
 bool Simulation::pass_over(int32_t rank) {
   Member& m = member(rank);
   if (m.pass == nullptr || !is_idle(rank) || !is_idle(m.pass->b)) return false;
@@ -352,7 +353,7 @@ void Simulation::end(int32_t rank, Answer& answer, const Status& status,
     report_.took_first = clock_.now() - start_;
   look_at(rank);
   checks_.on_end(rank, answer.op, status, outcome, answer.memory, clock_.now());
-  // The caller's again, who does what it likes with it.
+  // The memory belongs to the caller again, which may write to it.
   std::fill(answer.memory.begin(), answer.memory.end(), kMark);
   std::fill(answer.apart.begin(), answer.apart.end(), kMark);
 }
@@ -418,8 +419,8 @@ void Simulation::turn() {
   }
 }
 
-// After all that it does: without delays a member goes through several views in no
-// time, and each follows from the one before.
+// Called after each action of a member. Without delays a member goes through several
+// views at one time, and each view must follow from the view before.
 void Simulation::look_at(int32_t rank) {
   if (member(rank).group) checks_.on_view(rank, view_of(*member(rank).group));
 }

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One run of a script: real engine::Groups on a LoopbackNetwork, in the time of a clock
-// that moves from event to event, with the checks of sim/checks.h after each of them.
-// The same script is the same run. One thread.
+// Simulation of one script: real engine::Groups on a LoopbackNetwork, with a clock that
+// moves from event to event. The checks of sim/checks.h run after each event. Runs of
+// the same script are equal. One thread.
 
 #include <cstdint>
 #include <deque>
@@ -21,8 +21,8 @@
 
 namespace aikido::sim {
 
-// Members that may be lost while skippable operations of the others still end well.
-// While it is one, more than half are left in any group of three.
+// Number of members that may be lost while skippable operations of the others still end
+// well. With one lost member, more than half are left in any group of three or more.
 inline constexpr int32_t kMembersTolerated = 1;
 
 struct Options {
@@ -30,7 +30,7 @@ struct Options {
   std::ostream* log = nullptr;  // every call, end, fault and frame, if not null
 };
 
-// Messages and bytes that leave, by kind of frame; headers included.
+// Sent messages and bytes by kind of frame; headers included.
 struct Traffic {
   struct OfKind {
     uint64_t messages = 0, bytes = 0;
@@ -39,7 +39,7 @@ struct Traffic {
 };
 
 struct Report {
-  std::string violation;  // empty: none
+  std::string violation;  // first broken guarantee; empty: none
   uint64_t num_frames = 0;
   std::array<uint64_t, 3> num_ends{};  // complete, partial, with an error
   uint64_t num_views = 1;
@@ -50,10 +50,10 @@ struct Report {
 
 class Simulation {
  public:
-  // `script` outlives it.
+  // `script` must outlive this object.
   Simulation(const Script& script, const Options& options);
   ~Simulation();
-  // Once.
+  // May be called once.
   Report run();
 
  private:
@@ -61,14 +61,14 @@ class Simulation {
   struct Answer;
   struct Member {
     std::unique_ptr<Door> door;
-    std::unique_ptr<engine::Group> group;  // null: killed
+    std::unique_ptr<engine::Group> group;  // null: the member is killed
     TimePoint stopped_until{};
     TimePoint next_look = TimePoint::max();
-    uint64_t num_steps = 0;          // of the network, when next_look was taken
-    bool is_touched = true;          // next_look may be another
-    std::deque<const Event*> calls;  // due, and not made yet
-    const Event* pass = nullptr;     // the same for a copy of a state
-    uint64_t passed = 0;             // calls up to here are not made
+    uint64_t num_steps = 0;          // steps of the network when next_look was taken
+    bool is_touched = true;          // next_look may have changed
+    std::deque<const Event*> calls;  // due calls that are not made yet
+    const Event* pass = nullptr;     // due copy of a state that is not made yet
+    uint64_t passed = 0;             // calls up to this number are not made
     std::vector<std::shared_ptr<Answer>> answers;
   };
 
@@ -83,7 +83,7 @@ class Simulation {
   void call(int32_t rank, const Event& event);
   void end(int32_t rank, Answer& answer, const Status& status,
            const collectives::Outcome& outcome);
-  // All that happens without time passing.
+  // Does everything that happens at the present time.
   void turn();
   TimePoint next_look(int32_t rank);
   TimePoint next_event();
@@ -107,13 +107,13 @@ class Simulation {
   transport::LoopbackNetwork network_;
   Checks checks_;
   std::vector<Member> members_;
-  size_t next_event_ = 0;  // of the script
+  size_t next_event_ = 0;  // index in the events of the script
   uint64_t num_open_ = 0;  // calls without an answer
   int32_t num_first_ended_ = 0;
   Report report_;
 };
 
-// A run, with what escapes from the code as a violation.
+// Runs a script. An exception from the code is a violation.
 Report run(const Script& script, const Options& options);
 
 }  // namespace aikido::sim
