@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 MOST_CHARACTERS = 65
-# First words of a subject that are no verb in the imperative.
+# First words of a subject that are not a verb in the imperative.
 _NO_VERB = re.compile(
     r"(a|an|the|no|all|more|less|one|two|who|whoever|what|whose|of|as|where|when|if"
     r"|that|this|these|in|on|with|without)$|.*([^s]s|ed|ing)$"
@@ -19,7 +19,7 @@ _VERBS = frozenset(("feed", "need", "seed", "speed", "embed", "bring", "focus", 
 
 
 def complaints(message: str) -> list[str]:
-    """One sentence for each rule that the message breaks; empty if it is fine."""
+    """One sentence for each rule that the message breaks; empty if it breaks none."""
     lines = [line for line in message.splitlines() if not line.startswith("#")]
     subject = lines[0] if lines else ""
     if subject.startswith(("Merge ", "Revert ", "fixup! ", "squash! ")):

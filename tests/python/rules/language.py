@@ -17,7 +17,7 @@ FIELD_WORD = "use the usual word of the field, as in CONTRIBUTING.md"
 MAIN_CLAUSE_FIRST = "main clause first: 'Returns X if ...', not 'Where ..., X'"
 
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z'-]*|[.,:;()!?\"-]")
-# A noun in front of "who" is its antecedent; these words are none.
+# A noun before the word "who" is its antecedent. These words are not nouns.
 _NO_NOUN = frozenset(
     re.split(
         " ",
@@ -28,7 +28,7 @@ _NO_NOUN = frozenset(
         ', : ; ( ) . - " ! ?',
     )
 )
-# "The log says who was late" is an indirect question, and plain English.
+# "The log says who was late" is an indirect question, which is plain English.
 _ASKS = re.compile(
     r"(?:sa(?:y|ys|id|ying)|tell(?:s|ing)?|know(?:s|n|ing)?|show(?:s|ing)?|see|decided?s?"
     r"|asks?|asked|checks?|chooses?|describes?|explains?|determines?|matter|learns?|guess"

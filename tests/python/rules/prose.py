@@ -32,7 +32,7 @@ class Sentence:
 
 
 def sentences(path: Path) -> list[Sentence]:
-    """All prose of a file, by its kind."""
+    """All prose of a file. The suffix of the file name says how to read it."""
     text = path.read_text()
     if path.suffix == ".md":
         paragraphs = _of_markdown(text)
@@ -54,7 +54,7 @@ def _split(paragraph: str) -> list[str]:
 
 
 def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Paragraphs of numbered lines: blank lines and list items begin another."""
+    """Paragraphs of numbered lines; a blank line or a list item begins a new one."""
     first, parts = 0, []
     for number, line in lines:
         text = line.strip()
@@ -122,7 +122,7 @@ def _of_cpp(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _with_gaps(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The same lines, with a blank one where code lies between."""
+    """The same lines, with a blank line where code stands between two of them."""
     last = 0
     for number, line in lines:
         if number > last + 1:

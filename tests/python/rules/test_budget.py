@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Files, headers and functions stay small enough to be read at one sitting."""
+"""Limits on the length of files, headers and functions."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ from rules import tree
 FILE, TEST_FILE, HEADER, FUNCTION = 600, 800, 300, 80
 FOLDERS = ("csrc", "cuda", "aikido_torch", "benchmarks", "tests", "docs", "examples")
 
-# Heads of blocks inside which functions are looked for.
+# Blocks that may contain functions: namespaces and types.
 _OUTER = re.compile(
     r"\b(namespace|class|struct|union|enum)\b(?!.*\)\s*(const|noexcept|override)?$)"
     r'|^extern\s*""$',
@@ -54,7 +54,10 @@ def python_functions(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def cpp_functions(text: str) -> Iterator[tuple[str, int, int]]:
-    """The same for C++, by its braces: a block that is no type or namespace."""
+    """(name, line, number of lines) of each C++ function.
+
+    A function is a block in braces that is neither a type nor a namespace.
+    """
     code = tree.without_comments(text)
     code = re.sub(
         r"^[ \t]*#(?:\\\n|[^\n])*",
@@ -63,7 +66,7 @@ def cpp_functions(text: str) -> Iterator[tuple[str, int, int]]:
         flags=re.MULTILINE,
     )
     start = depth = 0  # start: where the head of the current block begins
-    inside = None  # (title, line, depth) of the function we are in
+    inside = None  # (title, line, depth) of the function around the current position
     for match in re.finditer(r"[{};]", code):
         mark, at = match.group(), match.start()
         if mark == "{":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What is written here means something to a stranger, on any machine, in any year."""
+"""Text that only its author can follow: paths of one machine, numbers of issues."""
 
 import re
 from pathlib import Path
@@ -35,7 +35,7 @@ def unclear_text(root: Path) -> list[str]:
 
 
 def unlicensed(root: Path) -> list[str]:
-    """Sources that do not begin with the two licence lines."""
+    """Sources that do not begin with the two lines of the licence."""
     paths = tree.files(
         root,
         "csrc", "cuda", "aikido_torch", "benchmarks", "tests",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Time is an argument: one file reads the system clock, and quick tests never sleep."""
+"""Time is an argument: one file reads the system clock, and unit tests never sleep."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ _READS = re.compile(
     r"|(?<![\w.>])(?:std::)?time\s*\(\s*(?:NULL|nullptr|0|&)"
 )
 _SLEEPS = re.compile(r"\b(?:sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
-# C++ tests with one of these tags, and Python tests in these folders, are other lanes.
+# C++ tests with one of these tags and Python tests in these folders are not unit tests.
 _OTHER_LANE_TAGS = ("[tcp]", "[gpu]")
 _OTHER_LANE_FOLDERS = ("multiproc", "conformance")
 
@@ -33,7 +33,7 @@ def clock_reads(root: Path) -> list[str]:
 
 
 def sleeps(root: Path) -> list[str]:
-    """Sleeps in the unit lane, and clock reads there too."""
+    """Unit tests that sleep or read the clock."""
     found = []
     for path in tree.files(root, "tests/cpp", suffixes=tree.CPP):
         text = path.read_text()
@@ -63,7 +63,7 @@ def test_only_one_file_of_this_repository_reads_the_clock():
     assert clock_reads(tree.REPOSITORY) == []
 
 
-def test_no_quick_test_of_this_repository_sleeps():
+def test_no_unit_test_of_this_repository_sleeps():
     assert sleeps(tree.REPOSITORY) == []
 
 
@@ -92,7 +92,7 @@ def test_a_clock_read_is_named(tmp_path, line):
         "decision.time(0);",
     ],
 )
-def test_other_code_is_no_clock_read(tmp_path, line):
+def test_other_code_is_not_taken_for_a_clock_read(tmp_path, line):
     tree.write(tmp_path, {"csrc/engine/engine.cpp": line})
     assert clock_reads(tmp_path) == []
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Sources of the core include what they use of the standard library.
+"""Sources of the core include the standard headers that they use.
 
-They are compiled behind a precompiled header (csrc/CMakeLists.txt), which would hide
-that an include is missing from a compiler that is given none.
+The core is compiled with a precompiled header (csrc/CMakeLists.txt). That header hides
+a missing include, which a compiler without it reports as an error.
 """
 
 import functools
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rules import tree
 
-# What of each of the headers that are precompiled is looked for.
+# Precompiled standard header to the names in it that this rule looks for.
 NAMES = {
     "algorithm": r"any_of|all_of|none_of|clamp|find_if|sort|stable_sort|max_element",
     "array": "array",
@@ -29,17 +29,20 @@ NAMES = {
     "utility": "exchange|pair",
     "vector": "vector",
 }
-# What brings another one along, by the standard.
+# Standard header to the headers that it includes by the standard.
 ALSO = {"map": {"utility"}, "string": {"string_view"}}
 _INCLUDE = re.compile(r'^#include (?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
 
 def missing_includes(root: Path) -> list[str]:
-    """Files of csrc that use a name whose header neither they include nor theirs do."""
+    """Files of csrc that use a standard name without its header.
+
+    The header may be included by the file or by a header of the project.
+    """
     core = root / "csrc"
     found = []
     for path in tree.files(root, "csrc", suffixes=(".h", ".cpp")):
-        if path.parent.name in ("bind", "c10d"):  # not of the core
+        if path.parent.name in ("bind", "c10d"):  # not part of the core
             continue
         text = tree.without_comments(path.read_text())
         has = _headers(path, core)
@@ -53,7 +56,7 @@ def missing_includes(root: Path) -> list[str]:
 
 @functools.cache
 def _headers(path: Path, core: Path) -> frozenset[str]:
-    """Those of the standard library that it includes, by itself or by ours."""
+    """Standard headers that a file includes, itself or through the core's headers."""
     has: set[str] = set()
     for ours, standard in _INCLUDE.findall(path.read_text()):
         if standard:
@@ -67,7 +70,7 @@ def test_sources_of_this_repository_include_what_they_use():
     assert missing_includes(tree.REPOSITORY) == []
 
 
-def test_all_that_is_precompiled_is_looked_for():
+def test_every_precompiled_header_is_checked():
     lists = (tree.REPOSITORY / "csrc/CMakeLists.txt").read_text()
     found = re.search(r"precompile_headers\(aikido_core PRIVATE([^)]*)\)", lists)
     assert found

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Who may include or import whom. The tables are the law; the code follows."""
+"""Allowed includes and imports between the parts of the project.
+
+If the code and the tables differ, change the code.
+"""
 
 import ast
 import re
@@ -10,7 +13,7 @@ import pytest
 
 from rules import tree
 
-# A part may include itself and these. "part/file" allows that one header.
+# Part to the parts that it may include. "part/file" allows only that header.
 _DECISIONS = ("trace", "kernels", "straggler", "ordering", "pipeline")
 _ENGINE = ("base", *_DECISIONS, "transport", "membership", "collectives")
 PARTS: dict[str, tuple[str, ...]] = {
@@ -45,8 +48,8 @@ FOREIGN = (
     ),
 )
 
-# Sub-packages and leaf modules of aikido_torch: what they may import from it. `_C` is
-# always allowed. Modules not named here sit on top and may import anything.
+# Subpackage or leaf module of aikido_torch to the modules of the package that it may
+# import. `_C` is always allowed. Modules that are not keys may import anything.
 _LEAVES = (
     "options",
     "errors",
@@ -94,7 +97,10 @@ def include_breaches(root: Path) -> list[str]:
 
 
 def late_own_headers(root: Path) -> list[str]:
-    """Sources that do not begin with their header, which shows that it stands alone."""
+    """Sources whose first include is not their own header.
+
+    A header that comes first must compile without other headers.
+    """
     found = []
     for path in tree.files(root, "csrc", "cuda", suffixes=(".cpp", ".cu")):
         name = path.relative_to(root)

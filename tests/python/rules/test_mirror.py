@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Every source has the test file where a stranger would look for it."""
+"""Each source has a test file at the place that the path of the source implies."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from rules import tree
 
 
 def mirror_of(path: Path, root: Path) -> list[Path]:
-    """Where the test of a source may be: any one will do."""
+    """Possible paths of the test of a source; one of them must exist."""
     name = path.relative_to(root)
     if name.parts[0] == "aikido_torch":
         folder = root / "tests/python" / Path(*name.parts[1:-1])
@@ -29,7 +29,7 @@ def unmirrored(root: Path) -> list[str]:
         wanted = mirror_of(path, root)
         if any(test.is_file() for test in wanted):
             continue
-        # A package's own file only lists names, except the outermost.
+        # The __init__.py of a subpackage only lists names.
         if path.name == "__init__.py" and path.parent != root / "aikido_torch":
             continue
         if not tree.is_excused("mirror", path, root):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`_C.pyi` says what the native module has, and `__all__` what a module offers."""
+"""`_C.pyi` matches the native module, and `__all__` matches the names of a module."""
 
 import ast
 import importlib
@@ -15,13 +15,13 @@ from aikido_torch import _C
 from rules import tree
 
 STUB = tree.REPOSITORY / "aikido_torch/_C.pyi"
-# What pybind11 adds to every class.
+# Attributes that pybind11 adds to every class.
 _ADDED = ("_pybind11_conduit_v1_",)
 _SPECIAL = ("__init__", "__eq__")
 
 
 def stub_differences(stub: str, module: ModuleType) -> list[str]:
-    """Names, kinds and arguments that the stub and the module do not share."""
+    """Names, kinds and arguments in which the stub and the module differ."""
     found = []
     wanted = _names_of_stub(ast.parse(stub).body)
     built = {n: v for n, v in vars(module).items() if not n.startswith("__")}
@@ -40,7 +40,7 @@ def _names_of_stub(body: list[ast.stmt]) -> dict[str, ast.stmt]:
         item.name: item
         for item in body
         if isinstance(item, ast.FunctionDef | ast.ClassDef)
-        # Types for the stub itself.
+        # Classes with an underscore exist only in the stub.
         and not (isinstance(item, ast.ClassDef) and item.name.startswith("_"))
     }
 
@@ -58,7 +58,7 @@ def _class_differences(name: str, stub: ast.ClassDef, built: type) -> list[str]:
         if member not in _ADDED and (not member.startswith("__") or member in _SPECIAL)
     }
     if not (has.get("__init__").__doc__ or "").startswith("__init__("):
-        has.pop("__init__")  # cannot be made in Python
+        has.pop("__init__")  # Python code cannot construct the class
     if "__eq__" in wanted:
         wanted.pop("__eq__"), has.pop("__eq__")
     found += [f"{name}.{member} is not in the stub" for member in has.keys() - wanted]
@@ -77,7 +77,7 @@ def _class_differences(name: str, stub: ast.ClassDef, built: type) -> list[str]:
 def _argument_differences(name: str, stub: ast.FunctionDef, built: object) -> list[str]:
     arguments = [a.arg for a in (*stub.args.args, *stub.args.kwonlyargs)]
     signature = (built.__doc__ or "").split("\n")[0]
-    # Commas inside of brackets separate no arguments.
+    # A comma inside brackets does not separate arguments.
     while (flat := re.sub(r"\[[^\[\]]*\]", "", signature)) != signature:
         signature = flat
     inner = re.search(r"\((.*)\) ->", signature)
@@ -88,7 +88,7 @@ def _argument_differences(name: str, stub: ast.FunctionDef, built: object) -> li
 
 
 def all_differences(package: ModuleType) -> list[str]:
-    """Modules whose `__all__` names what is not there, or that have none."""
+    """Modules with a missing or wrong `__all__`, and names without a docstring."""
     found = []
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         module = importlib.import_module(info.name)
@@ -109,11 +109,11 @@ def all_differences(package: ModuleType) -> list[str]:
     return found
 
 
-def test_the_stub_is_what_the_module_has():
+def test_the_stub_matches_the_native_module():
     assert stub_differences(STUB.read_text(), _C) == []
 
 
-def test_every_module_says_what_it_offers_and_explains_it():
+def test_every_module_lists_and_documents_its_public_names():
     assert all_differences(aikido_torch) == []
     assert aikido_torch.__all__ == sorted(aikido_torch.__all__)
     for name in aikido_torch.__all__:

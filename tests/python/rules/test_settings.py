@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The table of settings in C++ and the options in Python are one list."""
+"""The table of settings in C++ and the options in Python are the same list."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from aikido_torch.options import Options
 from rules import tree
 
 _VARIABLE = re.compile(r"\bAIKIDO_[A-Z][A-Z0-9_]*[A-Z0-9]\b")
-# Read at build time by CMake, see setup.py.
+# Variables that setup.py reads and passes to CMake.
 _BUILD = ("TORCH", "CUDA", "TESTS", "BENCHMARKS", "SANITIZE", "WERROR")
 
 
@@ -38,7 +38,7 @@ def differences(rows: list[dict], options: type) -> list[str]:
 
 
 def unknown_variables(root: Path, known: set[str]) -> list[str]:
-    """Variables that documents and Python name but the table does not have."""
+    """Variables in documents or Python files that the table does not contain."""
     paths = [
         *root.glob("*.md"),
         *tree.files(root, "aikido_torch", "benchmarks", "docs"),

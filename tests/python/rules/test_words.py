@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One word per thing: the vocabulary of csrc/README.md has no synonyms."""
+"""One word per thing: words that csrc/README.md replaces by another are banned."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from rules import tree
 
-# Banned word: what to say instead. Numbers are rounded all day: only the noun counts.
+# Banned word to its replacement. "Round" is banned only as a noun, not as a verb.
 _COUNT = r"an?|the|this|that|each|every|per|next|last|first|one|two|three|\d+|many|all"
 BANNED = {
     r"workers?": "member",
@@ -19,8 +19,8 @@ BANNED = {
         "operation, step or epoch"
     ),
 }
-# The same letters with another meaning: names of other projects' interfaces, and
-# arithmetic. Blanked before the search.
+# Allowed uses of the same letters: interfaces of other projects, and arithmetic. They
+# are blanked before the search.
 INNOCENT = re.compile(
     r"num_workers|persistent_workers|worker_init_fn|get_worker_info|nproc.per.node"
     r"|nnodes|node_rank|numa.nodes?|/node/|fx\.Node|request\.node"
@@ -44,8 +44,8 @@ def banned_words(root: Path) -> list[str]:
 
 
 def banned_in(line: str) -> list[tuple[str, str]]:
-    """(word, what to say instead) for each banned word, also inside identifiers."""
-    if line.startswith("Never:"):  # the ban itself, in a document
+    """(word, its replacement) for each banned word, also inside identifiers."""
+    if line.startswith("Never:"):  # the line of a document that lists the banned words
         return []
     words = _CAMEL.sub(" ", INNOCENT.sub(" ", line)).replace("_", " ")
     return [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the rule tests share: walking a source tree, exceptions, stripping comments.
+"""Helpers of the rule tests: source trees, exceptions, stripping of comments.
 
-A rule is a function of a root folder that returns one sentence for each breach. It is
-run on this repository and, to see it fail, on small trees made for the purpose.
+A rule is a function of a root folder that returns one sentence for each breach. It runs
+on this repository, and on small trees that break it on purpose.
 """
 
 import fnmatch
@@ -39,7 +39,7 @@ _NOT_OURS = re.compile(
 def files(
     root: Path, *folders: str, suffixes: tuple[str, ...] = TEXT
 ) -> Iterator[Path]:
-    """Files of `root`, or of those folders in it, in order; no build products."""
+    """Files of `root`, or of the given folders in it, sorted; no build products."""
     starts = [root / folder for folder in folders] or [root]
     for start in starts:
         yield from _walk(start, suffixes)
@@ -58,7 +58,7 @@ def _walk(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
 
 @functools.cache
 def exceptions(rule: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of path pattern and what it is excused from ('*': everything) of a rule."""
+    """Pairs of path pattern and excuse for a rule; the excuse '*' covers everything."""
     with EXCEPTIONS.open("rb") as file:
         entries = tomllib.load(file).get(rule, [])
     for entry in entries:
@@ -76,7 +76,7 @@ def is_excused(rule: str, path: Path, root: Path, what: str = "*") -> bool:
 
 
 def stale_exceptions(root: Path) -> list[str]:
-    """Exceptions whose files are gone."""
+    """Exceptions whose files do not exist any more."""
     with EXCEPTIONS.open("rb") as file:
         table = tomllib.load(file)
     return [
@@ -95,7 +95,7 @@ _CPP_NOISE = re.compile(
 
 
 def without_comments(text: str, *, keep_strings: bool = False) -> str:
-    """C++ with comments and strings blanked, line numbers kept."""
+    """C++ text with comments and strings blanked; line numbers do not change."""
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
@@ -112,7 +112,7 @@ def line_of(text: str, position: int) -> int:
 
 
 def write(root: Path, contents: dict[str, str]) -> Path:
-    """Makes a small tree for a rule to fail on."""
+    """Writes a small tree on which a rule can fail."""
     for name, content in contents.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
