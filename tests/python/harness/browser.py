@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A page in a headless Chromium, by its DevTools protocol over pipes."""
+"""A page in headless Chromium, controlled through the DevTools protocol."""
 
 import base64
 import json
@@ -18,14 +18,14 @@ _DEADLINE_S = 40.0
 
 
 class Browser:
-    """Opens a page, by its address; a context that ends with it."""
+    """Context manager that opens the page at an address and ends Chromium at exit."""
 
     def __init__(self, page: str) -> None:
         assert PROGRAM is not None
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         reads, self._write = os.pipe()
         self._read, writes = os.pipe()
-        # Chromium reads commands from 3 and writes answers to 4.
+        # Chromium reads commands from descriptor 3 and writes answers to descriptor 4.
         shell = f'exec "$0" "$@" 3<&{reads} 4>&{writes}'
         options = ["--headless", "--no-sandbox", "--disable-gpu"]
         options += ["--remote-debugging-pipe", f"--user-data-dir={self._folder.name}"]
@@ -59,7 +59,7 @@ class Browser:
         self._folder.cleanup()
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command of the protocol, and its result."""
+        """Sends a command of the protocol and returns its result."""
         self._number += 1
         number = self._number
         message = {"id": number, "method": method, "params": parameters}
@@ -71,7 +71,7 @@ class Browser:
         return answer["result"]
 
     def value(self, expression: str) -> Any:
-        """Of JavaScript; of a promise what it gives."""
+        """Value of a JavaScript expression; the resolved value if it is a promise."""
         result = self.send(
             "Runtime.evaluate",
             expression=expression,
@@ -82,7 +82,7 @@ class Browser:
         return result["result"].get("value")
 
     def picture(self, x: float, y: float, width: float, height: float) -> bytes:
-        """A PNG of a part of the page."""
+        """A PNG image of a rectangle of the page."""
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
         taken = self.send(
             "Page.captureScreenshot", clip=clip, captureBeyondViewport=True

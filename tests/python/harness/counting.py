@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The programs whose instructions are counted, where they are and can be."""
+"""The compiled benchmark programs whose instructions valgrind counts."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from benchmarks import instructions, programs
 
 
 def counted_program(of: instructions.Case = instructions.ALLREDUCE) -> Path:
-    """Skips, where valgrind or the program is missing."""
+    """Path of the program; skips the test if valgrind or the program is missing."""
     path = programs.path_of(of.program)
     if shutil.which("valgrind") is None:
         pytest.skip("no valgrind here")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How long threads that could have run waited for a CPU, as the kernel counts it.
+"""Time that runnable threads waited for a CPU, as the kernel counts it.
 
-A busy machine makes everybody late; this is the part of it that no program can help.
+A busy machine delays every process. This part of the delay is not the fault of the
+tested program.
 """
 
 import contextlib
@@ -11,14 +12,15 @@ from pathlib import Path
 
 
 def cpu_waits(process: int) -> dict[int, float]:
-    """Seconds since each thread began, of those that take part in a call.
+    """Thread id to the seconds that it has waited for a CPU since it began.
 
-    They are the first one, which calls, and those of aikido. A process that has died
-    and is not reaped yet still has its first. Empty where the kernel does not count.
+    Only threads that take part in a call are included: the main thread, which calls,
+    and the threads of aikido. A dead process that its parent has not reaped still has
+    its main thread. The result is empty if the kernel does not count.
     """
     waits = {}
     for task in Path(f"/proc/{process}/task").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # a thread that has just ended
+        with contextlib.suppress(OSError):  # the thread has just ended
             name = (task / "comm").read_text()
             if int(task.name) == process or name.startswith("aikido"):
                 waited_ns = int((task / "schedstat").read_text().split()[1])
@@ -27,5 +29,5 @@ def cpu_waits(process: int) -> dict[int, float]:
 
 
 def waited_between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """Seconds that those of `after` have waited since `before`, all together."""
+    """Sum of the seconds that the threads of `after` have waited since `before`."""
     return sum(seconds - before.get(thread, 0.0) for thread, seconds in after.items())

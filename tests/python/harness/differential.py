@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Programs on Gloo and on aikido, with the same data: whoever differs is printed short.
+"""Runs programs on Gloo and on aikido with the same data, and reports differences.
 
-From the folder tests/python, for programs 17 or 100 to 199:
+The report shows the shortest part of the program that still differs. From the folder
+tests/python, for programs 17 or 100 to 199:
 
     python -m harness.differential 17
     python -m harness.differential 100 199
@@ -18,14 +19,15 @@ from aikido_torch.testing import RanksFailedError, run_ranks
 from harness.execution import judge, run
 from harness.programs import Program, Step, program, shorter, size_of
 
-# For finding the part of a program that fails.
+# Limit for the search for the shortest part of a program that fails.
 _SHORTEN_S = 40.0
-# Programs that share processes: a hang is seen after the deadline of them all.
+# Programs in one group of processes. A hang is noticed after the deadline of all of
+# them.
 _AT_ONCE = 12
 
 
 def compare(programs: Sequence[Program], deadline: float = 100.0) -> list[str]:
-    """Runs the programs, all of one size, in the same processes; what was wrong."""
+    """Runs programs of one size in the same processes; returns the failures."""
     with tempfile.TemporaryDirectory(prefix="aikido-programs-") as folder:
         try:
             answers = run_ranks(
@@ -45,7 +47,7 @@ def compare(programs: Sequence[Program], deadline: float = 100.0) -> list[str]:
 
 
 def _last_words(failure: str) -> str:
-    """The error without its traceback; all of the stack of a rank that hung."""
+    """Last line of a traceback; the whole text if a rank hung, which is its stack."""
     if not failure.startswith("Traceback"):
         return failure
     return failure.strip().splitlines()[-1]
@@ -63,11 +65,11 @@ def _compare_here(
 
 
 def check(numbers: Sequence[int]) -> int:
-    """Runs the programs of these numbers; how many operations they had.
+    """Runs the programs with these numbers; returns the number of their operations.
 
     Raises:
-        AssertionError: with what was wrong, the shortest part of the program that shows
-            it, and the command that repeats it.
+        AssertionError: a program failed. The text has the failure, the shortest part of
+            the program that shows it, and the command that repeats it.
     """
     num_operations = 0
     for size in (2, 3, 4):
@@ -85,7 +87,7 @@ def check(numbers: Sequence[int]) -> int:
 
 def _report(programs: Sequence[Program], wrong: list[str]) -> str:
     text = "\n".join(wrong)
-    # Whoever failed first, and made the others fail.
+    # The first failure may have caused the others.
     named = [
         (int(n), int(s)) for n, s in re.findall(r"program (\d+), step (\d+)", text)
     ]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Each call of torch.distributed once, for tensors of any place and strides."""
+"""Each call of torch.distributed once, for tensors of any device and strides."""
 
 import torch
 import torch.distributed as dist
 
 
 def all_calls(rank, size, place):
-    """What each collective leaves, with tensors made by `place`."""
+    """Results of each collective, with tensors made by `place`."""
 
     def filled(number, count=6):
         return place(torch.arange(count, dtype=torch.float32) * (number + 1) + rank)
@@ -51,7 +51,7 @@ def all_calls(rank, size, place):
 
 
 def flat_calls(size, rank, place):
-    """The same of calls that take contiguous tensors only."""
+    """The same for calls that take only contiguous tensors."""
 
     def filled(count):
         return place(torch.arange(count, dtype=torch.float32) + 10 * rank)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Runs a program on one rank, and says where two runs differ."""
+"""Runs a program on one rank, and describes the differences between two runs."""
 
 import random
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ TIMEOUT = timedelta(seconds=20)
 
 @dataclass
 class Run:
-    """What a program gave on one rank: results by the number of the step."""
+    """Results of a program on one rank, by the number of the step."""
 
     results: dict[int, list[Any]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
 
 def run(program: Program, rank: int, backend: str, turn: str, folder: str) -> Run:
-    """The whole life of the groups of one program, on one rank."""
+    """Makes the groups of a program, runs it on one rank and destroys the groups."""
     dist.init_process_group(
         backend,
         init_method=f"file://{folder}/{program.number}-{turn}",
@@ -89,7 +89,7 @@ class _Runner:
         if step.ending == "wait":
             self._end(step, started)
         elif step.ending == "drop":
-            # Gloo gives a send up when its work is dropped; aikido must not.
+            # Gloo cancels a send when its work is dropped; aikido must not.
             if self._backend != "gloo":
                 started.works.clear()
             self._dropped.append((step, started))
@@ -102,15 +102,15 @@ class _Runner:
         )
         rng.shuffle(self._pending)
         for step, started in self._pending:
-            # Gloo's messages are never over before somebody waits for them.
+            # Messages of Gloo never complete before somebody waits for them.
             polls = rng.random() < 0.3 and self._backend != "gloo"
             for work in started.works if polls else ():
                 while not work.is_completed():
                     late(0.0005)
             self._end(step, started)
         self._pending.clear()
-        # A barrier on each group closes what was dropped there. Every rank knows which:
-        # all members of a group drop the same.
+        # A barrier on each group ends its dropped works. All members of a group drop
+        # the same works, so that all of them call the barrier.
         for group in sorted({step.group for step, _ in self._dropped}):
             dist.barrier(group=self._group(group))
         for step, started in self._dropped:
@@ -118,7 +118,7 @@ class _Runner:
         self._dropped.clear()
 
     def look_again(self) -> None:
-        """When all is over: nothing was written to since."""
+        """Checks that nothing wrote to inputs and results after the run."""
         for step, started in self._over:
             where = f"step {step.number}, {self._turn}"
             self.run.wrong += [f"{where}: {text}" for text in started.memory.wrong()]
@@ -128,12 +128,13 @@ class _Runner:
     def _end(self, step: Step, started: ops.Started) -> None:
         for work in (*started.receives, *started.works):
             work.wait()
-        # At once: whoever tells that it is over before it is gives wrong data here.
+        # Read the results at once: a backend that reports completion too early has
+        # wrong data now.
         self.run.results[step.number] = started.results()
         self._over.append((step, started))
 
     def _group(self, index: int) -> Any:
-        """Made by all ranks, before the first step on it."""
+        """The group with this index; all ranks create it before its first step."""
         if index not in self._groups:
             self._groups[index] = self._make(self._program.groups[index - 1])
         return self._groups[index]
@@ -141,8 +142,8 @@ class _Runner:
     def _make(self, plan: GroupPlan) -> Any:
         world = self._groups[0]._get_backend(torch.device("cpu"))
         ranks = list(plan.ranks)
-        # Gloo is not tested here: one way will do for it. Torch splits groups without a
-        # device since 2.14.
+        # Gloo is only the reference, so one way to make groups is enough for it. Torch
+        # splits groups without a device since version 2.14.
         can_split = hasattr(dist.distributed_c10d, "_reconfigure")
         how = "new_group" if self._backend == "gloo" else plan.how
         if how == "split_group" and world.supports_splitting and can_split:
@@ -159,7 +160,7 @@ class _Runner:
 
 
 def judge(program: Program, rank: int, gloo: Run, runs: list[Run]) -> list[str]:
-    """What is wrong with the runs of aikido on this rank, beside that of Gloo."""
+    """Errors in the runs of aikido on this rank; `gloo` is the run of Gloo."""
     wrong = [text for run in runs for text in run.wrong]
     for step in program.steps:
         if not isinstance(step, Step) or step.number not in runs[0].results:
@@ -183,7 +184,7 @@ def judge(program: Program, rank: int, gloo: Run, runs: list[Run]) -> list[str]:
 
 
 def differences(got: list[Any], expected: list[Any], exact: bool) -> list[str]:
-    """In words; empty when all is as expected."""
+    """Differences in words; empty if there are none."""
     if len(got) != len(expected):
         return [f"{len(got)} results instead of {len(expected)}"]
     found = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a call of a test raised."""
+"""The exception of a call in a test."""
 
 import time
 from collections.abc import Callable
@@ -10,16 +10,16 @@ from aikido_torch.errors import AikidoError
 
 
 class Failure(NamedTuple):
-    """An error of ours, or the lack of one."""
+    """An exception of aikido, or a record that there was none."""
 
-    name: str  # its class, or "nothing"
-    rank: int | None  # whose fault it is
+    name: str  # name of its class, or "nothing"
+    rank: int | None  # rank that the exception blames
     text: str
-    seconds: float  # until the call was over
+    seconds: float  # until the call ended
 
 
 def failure_of(call: Callable[[], object]) -> Failure:
-    """How the call failed; errors that are not ours are raised."""
+    """The exception of aikido that the call raised; other exceptions propagate."""
     start = time.perf_counter()
     try:
         call()
@@ -30,7 +30,7 @@ def failure_of(call: Callable[[], object]) -> Failure:
 
 
 def raised(call: Callable[[], object]) -> Exception | None:
-    """What the call raised, ours or not."""
+    """The exception that the call raised, of any class."""
     try:
         call()
     except Exception as error:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// A device of torch (PrivateUse1) in host memory, for machines without one: two devices
-// with streams that are threads, events, memory that is used again as soon as the rules
-// of torch's CUDA allocators allow it, and faults by order. Copies between it and
-// pinned memory only queue; with other memory they wait, as CUDA's do. Other processes
-// can reach its memory (fake_ipc.cpp).
+// A fake torch device (PrivateUse1) in host memory, for machines without a GPU. It has
+// two devices with events and streams; a stream is a thread. Freed memory is poisoned
+// as soon as the rules of torch's CUDA allocators allow its reuse. Tests can request
+// faults. A copy from or to pinned memory is only queued; a copy from or to other host
+// memory waits, as with CUDA. Other processes can reach the memory (fake_ipc.cpp).
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -33,20 +33,20 @@ namespace {
 
 constexpr c10::DeviceType kFake = c10::DeviceType::PrivateUse1;
 constexpr int kNumDevices = 2;
-constexpr int kNumStreams = 8;  // of each device; the first is the default one
-constexpr int kPoison = 0xdd;   // what freed memory holds
+constexpr int kNumStreams = 8;  // of each device; the first is the default stream
+constexpr int kPoison = 0xdd;   // content of freed memory
 
 struct Faults {
-  std::atomic<int64_t> allocations{0}, pinned{0};  // so many fail from now on
+  std::atomic<int64_t> allocations{0}, pinned{0};  // the next n fail
   std::atomic<int64_t> copies_down{0}, copies_up{0};
-  std::atomic<int64_t> copies_before_fault{0};  // that go well
-  std::atomic<int64_t> copy_ms{0};              // what each takes
-  std::atomic<int64_t> waiting_copies{0};  // copies for which a host thread had to wait
+  std::atomic<int64_t> copies_before_fault{0};  // the next n copies succeed
+  std::atomic<int64_t> copy_ms{0};              // duration of each copy
+  std::atomic<int64_t> waiting_copies{0};  // copies that a host thread had to wait for
   std::atomic<int64_t> uses_of_freed_memory{0};
 };
 Faults faults;
 
-// The copies that have been made, in their order: d(own) to the host, u(p), or s(ame).
+// Completed copies in order: d(own) to the host, u(p), or s(ame).
 std::mutex made_mutex;
 std::string made;
 
@@ -75,7 +75,7 @@ class Stream {
     return num_done_ == num_pushed_;
   }
   std::atomic<bool> is_capturing{false};
-  std::atomic<bool> has_failed{false};  // until the next event
+  std::atomic<bool> has_failed{false};  // cleared by the next event
 
  private:
   void loop() {
@@ -99,7 +99,7 @@ class Stream {
   uint64_t num_pushed_ = 0, num_done_ = 0;
 };
 
-// Never destroyed: its threads end with the process.
+// Never destroyed: the threads of the streams end with the process.
 Stream& stream_of(const c10::Stream& stream) {
   static auto* all = new std::array<std::array<Stream, kNumStreams>, kNumDevices>;
   return (*all)[static_cast<size_t>(stream.device_index())]
@@ -196,7 +196,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
     if (*event == nullptr) *event = new EventPtr(std::make_shared<Event>());
-    // Kept by the stream: events may go before they have been passed.
+    // The stream holds the event, because the caller may destroy it before it is
+    // reached.
     const EventPtr known = *static_cast<EventPtr*>(*event);
     known->record(stream_of(stream));
     stream_of(stream).push([known] {});
@@ -222,9 +223,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
                              const c10::Stream& stream) const override;
 };
 
-// All memory of the devices of this process lies in one file, one piece behind another.
+// All device memory of this process is in one file, so that other processes can map it.
 struct Arena {
-  static constexpr size_t kBytes = size_t{1} << 36;  // of addresses, not of memory
+  static constexpr size_t kBytes = size_t{1} << 36;  // of address space
   const int fd = ::memfd_create("fake device", 0);
   std::byte* const base = static_cast<std::byte*>(
       ::ftruncate(fd, kBytes) == 0 ? ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
@@ -240,8 +241,9 @@ void* take_from_arena(size_t bytes) {
   return arena().base + arena().used.fetch_add((bytes + 64) / 64 * 64);
 }
 
-// Memory that is used again once the streams that use it have passed the moment when it
-// was freed: the one it was allocated on, and those that were noted.
+// Blocks of memory and the streams that use them: the stream of the allocation, and the
+// streams that were noted. A freed block is gone after all of them have passed the
+// free.
 class Memory {
  public:
   void* take(size_t bytes, std::optional<c10::Stream> own) {
@@ -260,7 +262,7 @@ class Memory {
     const std::lock_guard lock(mutex_);
     return find(blocks_, data) != blocks_.end();
   }
-  // It was freed, and all streams that use it, as far as noted, have passed that.
+  // True if the block was freed and all its streams have passed the free.
   bool is_gone(const void* data) {
     const std::lock_guard lock(mutex_);
     return find(gone_, data) != gone_.end();
@@ -272,8 +274,8 @@ class Memory {
       block = blocks_.at(data);
       blocks_.erase(data);
     }
-    // The last stream of those that pass it poisons it; it is never given back, so that
-    // whoever still writes to it harms nobody else.
+    // The last stream that passes the free poisons the block. The memory is never
+    // returned, so that a late write cannot damage another block.
     if (block.own) block.users.push_back(*block.own);
     auto last =
         std::shared_ptr<void>(nullptr, [this, data, bytes = block.bytes](void*) {
@@ -327,7 +329,7 @@ struct DeviceAllocator final : c10::Allocator {
     return {data, data, [](void* d) { device_memory().free(d); }, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  // For what shares memory until it is written.
+  // Called by torch for copy-on-write storage.
   void copy_data(void* to, const void* from, size_t bytes) const override {
     Guard().synchronizeDevice(current_device);
     std::memcpy(to, from, bytes);
@@ -450,14 +452,14 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// ---- what tests order ----
+// ---- requests of tests ----
 
 c10::Stream current() {
   return Guard().getStream({kFake, current_device});
 }
 
 TORCH_LIBRARY(fake, m) {
-  // The current stream does nothing for so long.
+  // The current stream does nothing for `ms` milliseconds.
   m.def("keep_busy(int ms) -> ()", [](int64_t ms) {
     stream_of(current()).push(
         [ms] { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); });

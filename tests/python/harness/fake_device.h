@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What fake_nccl.cpp and fake_ipc.cpp need of the device of fake_device.cpp.
+// Functions of the fake device (fake_device.cpp) for fake_nccl.cpp and fake_ipc.cpp.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
@@ -14,22 +14,22 @@
 
 namespace fake {
 
-// Done by the stream behind what it has to do.
+// Queues a task on the stream.
 void enqueue(const c10::Stream& stream, std::function<void()> task);
-// The same memory, for the streams to compute on.
+// The same memory as a CPU tensor, for tasks of the streams.
 at::Tensor on_host(const at::Tensor& tensor);
-// The next event on this stream says that it has failed.
+// Makes the next event on this stream report a failure.
 void fail(const c10::Stream& stream);
 
-// So many of what it stands for go wrong; counts down.
+// True if one of the requested faults is left; counts it down.
 bool is_due(std::atomic<int64_t>& fault);
 struct IpcFaults {
   std::atomic<int64_t> shares{0}, opens{0}, kernels{0};
-  std::atomic<int64_t> kernel_ms{0};  // what each takes
+  std::atomic<int64_t> kernel_ms{0};  // duration of each kernel
 };
 IpcFaults& ipc_faults();
 
-// Where memory of a device is, for other processes.
+// Position of device memory, for other processes.
 struct Place {
   pid_t process;
   int fd;

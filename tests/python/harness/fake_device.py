@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The device of fake_device.cpp, for what only happens with streams and copies.
+"""The device of fake_device.cpp, for tests of streams and copies without a GPU.
 
-With it come the backend of fake_nccl.cpp, to be inside of aikido's for its tensors, and
-its memory for other processes, of fake_ipc.cpp.
+The library also has the backend of fake_nccl.cpp, which serves as the inner backend for
+tensors on this device. Code in fake_ipc.cpp lets other processes reach the memory of
+the device.
 
-`library()` compiles it once; a rank calls `install(library)` with the group made, and
-then has tensors on DEVICE, streams by number and faults by order (`torch.ops.fake`).
+`library()` compiles all of it once. A rank makes its group and calls
+`install(library)`. Then it can make tensors on DEVICE, select streams by number and
+request faults (`torch.ops.fake`).
 """
 
 import functools
@@ -29,14 +31,14 @@ DEVICE = "privateuseone"
 
 @functools.cache
 def library():
-    """Its path; of this source and this torch."""
-    # The one class of ours that it fills in, and so has to be the module's.
+    """Path of the library, compiled from these sources against the installed torch."""
+    # The library implements DeviceMemory, so it must see the same class as the module.
     ours = [CORE / "c10d" / "device_memory.h", CORE / "base" / "types.h"]
     return str(torch_library.build("fake_device", SOURCES, read=[*HEADERS, *ours]))
 
 
 def install(path):
-    """Makes the device known to torch, and to the default group."""
+    """Makes the device known to torch and to the default group."""
     module = types.ModuleType(f"torch.{DEVICE}")
     module._lazy_init = lambda: None
     module.is_available = lambda: True
@@ -52,7 +54,7 @@ def install(path):
 
 
 def module(path):
-    """What fake_nccl.cpp gives to Python; after install()."""
+    """Python module of fake_nccl.cpp; call install() first."""
     spec = importlib.util.spec_from_file_location("fake_nccl", path)
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
@@ -60,7 +62,7 @@ def module(path):
 
 
 def nccl_class(path):
-    """Of an inner backend that is made of a Gloo; after install()."""
+    """Class of an inner backend that wraps a Gloo backend; call install() first."""
     return module(path).FakeNccl
 
 
@@ -74,7 +76,7 @@ def stream(number):
 
 
 def late(tensor, value, ms):
-    """`tensor` on the device, filled with `value` after `ms` of its stream."""
+    """`tensor` on the device; its stream fills it with `value` after `ms` of work."""
     torch.ops.fake.keep_busy(ms)
     return tensor.fill_(value)
 

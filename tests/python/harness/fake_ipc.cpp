@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Memory of the device of fake_device.cpp between processes, as csrc/c10d/ipc.h wants
-// it: its kernels are tasks of its streams.
+// Access to the memory of the fake device from other processes: the interface of
+// csrc/c10d/device_memory.h. Its kernels are tasks of the device's streams.
 
 #include "fake_ipc.h"
 

@@ -2,13 +2,13 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What the module of fake_nccl.cpp has of fake_ipc.cpp.
+// The part of fake_ipc.cpp that fake_nccl.cpp exports to Python.
 
 #include <pybind11/pybind11.h>
 
 namespace fake {
 
-// For aikido_torch._C.offer_device_memory.
+// Argument for aikido_torch._C.offer_device_memory.
 pybind11::capsule make_memory();
 
 }  // namespace fake

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// A backend for the device of fake_device.cpp that behaves as NCCL does: calls are
-// queued on a stream of its own, behind the caller's; its works hold up streams and not
-// the host; it keeps no tensor alive; its calls have to come in one order on all ranks.
-// The data goes by Gloo, from the thread of the stream.
+// A backend for the fake device that behaves like NCCL. Calls are queued on a stream of
+// the backend, after the work of the caller's stream. A work blocks streams and not the
+// host. The backend keeps no tensor alive. Calls must have the same order on all ranks.
+// Gloo moves the data, called from the thread of the stream.
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
@@ -50,7 +50,7 @@ class FakeWork final : public ::c10d::Work {
 
 using Flag = std::shared_ptr<std::atomic<bool>>;
 
-// Until it is through, or its backend is aborted.
+// Waits until the work is complete or its backend is aborted.
 void finish(const WorkPtr& work, const Flag& aborted) {
   while (!work->isCompleted()) {
     TORCH_CHECK(!*aborted, "fake nccl: aborted");
@@ -81,7 +81,7 @@ class FakeNccl final : public ::c10d::Backend {
     });
   }
   WorkPtr reduce(Tensors& tensors, const ::c10d::ReduceOptions& opts) override {
-    // Gloo writes to the tensors of all, NCCL to that of the root.
+    // Gloo writes to the tensors of all ranks, NCCL only to the tensor of the root.
     const bool is_root = getRank() == opts.rootRank;
     return queue("reduce", tensors[0], [=, host = hosts(tensors)]() mutable {
       if (!is_root) host[0] = host[0].clone();
@@ -122,7 +122,8 @@ class FakeNccl final : public ::c10d::Backend {
                    return gloo_->scatter(out, in, opts);
                  });
   }
-  // Gloo has none of lists in older versions: each sums all, and takes its own.
+  // Older versions of Gloo have no reduce_scatter of lists. Each rank sums all blocks
+  // and keeps its own.
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const ::c10d::ReduceScatterOptions& opts) override {
     return scatter_sum("reduce_scatter", outputs[0], inputs[0], opts.reduceOp);
@@ -161,12 +162,12 @@ class FakeNccl final : public ::c10d::Backend {
                  });
   }
 
-  // ---- for tests
+  // ---- for tests ----
   std::map<std::string, int> counts() {
     const std::lock_guard lock(mutex_);
     return counts_;
   }
-  // The next call throws.
+  // Makes the next call throw.
   void fail_next() { fails_next_ = true; }
 
  private:

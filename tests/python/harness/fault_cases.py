@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Faults at random moments of any operation: number -> case, as data, and its judge.
+"""Faults at random moments of random operations, and the check of their outcome.
 
-From the folder tests/python, for cases 17 or 0 to 199:
+`case(number)` maps a number to a case. From the folder tests/python, for cases 17 or 0
+to 199:
 
     python -m harness.fault_cases 17
     python -m harness.fault_cases 0 199
 
-Faults of one rank, the victim:
+One rank, the victim, has one of these faults:
 
 - kill: SIGKILL.
-- stop: SIGSTOP, until the others have given it up.
-- pause: SIGSTOP, for less than the group's time-out.
-- reset, shut: all its connections end, by a reset or in the middle of a frame; the
-  process lives.
-- late, lock: its caller sleeps, or holds Python's lock; the progress thread goes on.
+- stop: SIGSTOP, until the other ranks have given up the victim.
+- pause: SIGSTOP, for less than the time-out of the group.
+- reset, shut: all connections of the victim end, by a reset or in the middle of a
+  frame. Its process lives.
+- late, lock: the calling thread sleeps, or holds the Python lock. The progress thread
+  goes on.
 
-What must hold: nobody hangs; no result is wrong; every survivor of the first four has
-an error that names the victim, of a kill within HEARD_S, and the survivors can make a
-new group at once; the last three are no errors at all. Time that a process waited for a
-CPU (cpu_waits.py) is none in which it could have heard.
+Required in every case: no rank hangs and no result is wrong. After kill, stop, reset
+and shut, each survivor has an error that names the victim, and the survivors can make a
+new group at once. After kill, each survivor has that error within HEARD_S. Late, lock
+and pause cause no error. Time that a process waited for a CPU (cpu_waits.py) does not
+count.
 """
 
 import contextlib
@@ -53,18 +56,19 @@ from harness.programs import KINDS, operation_of
 
 FAULTS = ("kill", "stop", "reset", "late", "kill", "pause", "shut", "lock")
 FATAL = ("kill", "stop", "reset", "shut")
-# What a stopped rank costs the others; everything else must be quicker.
+# Longest delay that a stopped rank may cause; all other faults must end sooner.
 GROUP_TIMEOUT_S = 2.0
-# What is queued for a stopped rank never leaves: to leave the group takes this.
+# Frames for a stopped rank stay in the queue. Leaving the group waits for them this
+# long.
 LINGER_MS = 500
-# From the kill until each survivor has its error, but for waiting for a CPU.
+# Limit from the kill to the error of each survivor, without time waiting for a CPU.
 HEARD_S = 0.3
-# From the first survivor's error until all have a new group.
+# Limit from the last error of a survivor until all survivors have a new group.
 RECOVERED_S = 2.0
-# For a member to say something, whatever happens to the others.
+# Limit for the next message of a member, also if other members fail.
 _DEADLINE_S = 15.0
-_ITERATIONS = 20  # of a case without an error, each with a pause of:
-_ITERATION_S = 0.004
+_ITERATIONS = 20  # of a case without an error
+_ITERATION_S = 0.004  # pause before each iteration
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,10 @@ class Case:
     operation: ops.Operation
     fault: str
     victim: int
-    after_s: float  # from when all are in the loop
-    lasts_s: float  # pause, late, lock
+    after_s: float  # since all ranks are in the loop
+    lasts_s: float  # only for pause, late and lock
     is_async: bool
-    has_barrier: bool  # behind each operation
+    has_barrier: bool  # after each operation
 
     @property
     def is_fatal(self) -> bool:
@@ -87,7 +91,11 @@ class Case:
 
 
 def case(number: int) -> Case:
-    """Each operation meets each fault: the numbers of both have no common divisor."""
+    """The case of this number.
+
+    Every pair of operation and fault occurs, because the numbers of operations and of
+    faults have no common divisor.
+    """
     rng = random.Random(f"fault {number}")
     size = rng.choice((3, 4))
     kind = KINDS[number % len(KINDS)]
@@ -103,14 +111,14 @@ def case(number: int) -> Case:
         after_s=rng.uniform(0, 0.06),
         lasts_s=rng.uniform(0.05, 0.4),
         is_async=rng.random() < 0.3 and operation.has_work(),
-        # Who sends a message to one rank never hears of the others.
+        # A rank that only sends to one other rank would never notice the victim.
         has_barrier=rng.random() < 0.5
         or isinstance(operation, ops.Messages | ops.FromAnybody),
     )
 
 
 def _between_all(rng: random.Random, some: ops.Messages, size: int) -> ops.Messages:
-    """A message between any two."""
+    """One message from each rank to each other rank."""
     count = some.messages[0].count
     messages = [
         ops.Message(giver=giver, taker=taker, tag=rng.randint(0, 3), count=count)
@@ -122,28 +130,28 @@ def _between_all(rng: random.Random, some: ops.Messages, size: int) -> ops.Messa
     return replace(some, messages=tuple(messages), receiving=tuple(order))
 
 
-# ---- what each rank does ----
+# ---- in each rank ----
 
 
 @dataclass
 class Report:
-    """What one rank saw."""
+    """Observations of one rank."""
 
     num_done: int = 0
     wrong: list[str] = field(default_factory=list)
-    error: str = ""  # its class; empty: none
+    error: str = ""  # class of the error; empty if there was none
     culprit: int | None = None
     text: str = ""
     ended_at: float = 0.0  # time.monotonic(), which all processes share
-    cpu_waits: dict[int, float] = field(default_factory=dict)  # until then
+    cpu_waits: dict[int, float] = field(default_factory=dict)  # until ended_at
     recovered_at: float | None = None
-    recovery: str = ""  # why not
+    recovery: str = ""  # why it has no new group
 
 
 def live_through(
     store: dist.Store, tell: Callable[[object], None], what: Case, rank: int, life: str
 ) -> Report:
-    """The case on one rank, from its group to the group of the survivors."""
+    """Runs a case on one rank, from the first group to the group of the survivors."""
     dist.init_process_group(
         "aikido",
         store=dist.PrefixStore(life, store),
@@ -176,7 +184,7 @@ def live_through(
 
 def _options() -> Options:
     return Options(
-        transport_shared_memory_bytes=0,  # connections are cut, and these share none
+        transport_shared_memory_bytes=0,  # faults cut connections
         shutdown_linger_ms=LINGER_MS,
         heartbeat_interval_ms=100,
         heartbeat_timeout_ms=1000,
@@ -243,14 +251,15 @@ def _recover(
 
 
 def cut_all(store_port: int, how: str) -> int:
-    """Ends the connections of this process but that to the store; how many.
+    """Ends all connections of this process but the one to the store; their count.
 
-    All at once, while the process stands still: it tells nobody of the first while the
-    last still works. A forked child has the same connections and can do so.
+    A forked child cuts all of them while this process is stopped. Otherwise the process
+    could report the first broken connection over a connection that still works. The
+    child shares the connections, so it can end them.
     """
     connections = []
     for fd in _open_sockets():
-        with contextlib.suppress(OSError):  # gone since it was listed
+        with contextlib.suppress(OSError):  # closed since it was listed
             connection = socket.socket(fileno=os.dup(fd))
             if _is_cut(connection, store_port):
                 connections.append(connection)
@@ -272,7 +281,7 @@ def cut_all(store_port: int, how: str) -> int:
 def _open_sockets() -> list[int]:
     found = []
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the listing itself
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 found.append(int(name))
     return found
@@ -283,7 +292,7 @@ def _is_cut(connection: socket.socket, store_port: int) -> bool:
         return False
     try:
         return connection.getpeername()[1] != store_port
-    except OSError:  # it listens
+    except OSError:  # a listening socket
         return False
 
 
@@ -304,7 +313,7 @@ def _cut_parent(connections: list[socket.socket], how: str) -> None:
             libc.shutdown(connection.fileno(), socket.SHUT_RDWR)
 
 
-# ---- what their parent does ----
+# ---- in the parent process ----
 
 
 @dataclass
@@ -313,7 +322,7 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     num_done: int = 0
     heard_s: list[float] = field(default_factory=list)  # of each survivor of a kill
-    waited_s: list[float] = field(default_factory=list)  # of that, for a CPU
+    waited_s: list[float] = field(default_factory=list)  # for a CPU, part of heard_s
     recovered_s: float | None = None
 
     def __str__(self) -> str:
@@ -325,7 +334,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Fault:
-    """The moment of it, and how long each rank had waited for a CPU until then."""
+    """Moment of a fault, and how long each rank had waited for a CPU until then."""
 
     at: float  # time.monotonic()
     cpu_waits: Sequence[dict[int, float]]
@@ -384,7 +393,7 @@ def _do_fault(what: Case, members: Sequence[Member]) -> Fault:
 def _collect(
     what: Case, members: Sequence[Member], verdict: Verdict
 ) -> list[Report | None]:
-    """The reports by rank: the victim's last, when it may go on."""
+    """Reports by rank. A stopped victim continues after the others have reported."""
     reports: list[Report | None] = [None] * what.size
     order = sorted(range(what.size), key=lambda rank: rank == what.victim)
     for rank in order:
@@ -416,7 +425,7 @@ def _judge(
             if report.error:
                 verdict.wrong.append(f"{who}: {report.error}: {report.text}")
             continue
-        # One that was stopped may come back when its part is over.
+        # A stopped victim may continue without an error: its part may be complete.
         if not report.error and not (rank == what.victim and what.fault == "stop"):
             verdict.wrong.append(f"{who} never had an error")
         if rank == what.victim or not report.error:
@@ -430,7 +439,8 @@ def _judge(
         if report.recovered_at is None:
             verdict.wrong.append(f"{who} has no new group: {report.recovery}")
         if what.fault == "kill":
-            # Until its process has died and until it has heard, one after the other.
+            # Two delays in a row: until the process has died, and until the survivor
+            # reads it.
             waited = waited_between(fault.cpu_waits[what.victim], died_after)
             waited += waited_between(fault.cpu_waits[rank], report.cpu_waits)
             verdict.heard_s.append(seconds)
@@ -451,7 +461,7 @@ def _judge(
 
 
 def try_cases(numbers: Iterable[int], lanes: int = 2) -> list[Verdict]:
-    """`lanes` cases at a time, in the order of their numbers."""
+    """Runs the cases, `lanes` at a time; verdicts in the order of the numbers."""
     with Pool() as pool, ThreadPoolExecutor(lanes) as threads:
         return list(threads.map(lambda number: try_case(pool, number), numbers))
 

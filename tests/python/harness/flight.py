@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What torch's own tool finds in flight recorder files of ours."""
+"""Analysis of aikido's flight recorder files by torch's own tool."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +12,7 @@ from aikido_torch.trace import Dump, write_flight_recorder
 
 
 def analysed(folder: Path, dumps: Iterable[Dump]) -> list[Any]:
-    """The calls that it has matched; skips where this torch has no such tool."""
+    """The calls that the tool matched; skips the test if this torch lacks the tool."""
     components = "torch.distributed.flight_recorder.components"
     builder = pytest.importorskip(f"{components}.builder")
     loader = pytest.importorskip(f"{components}.loader")
@@ -24,5 +24,5 @@ def analysed(folder: Path, dumps: Iterable[Dump]) -> list[Any]:
 
 
 def is_at_odds(collective: Any) -> bool:
-    """Some rank did not make it, or made another one."""
+    """True if a rank did not make the call, or made another call."""
     return bool(collective.missing_ranks or collective.mismatch_collectives)

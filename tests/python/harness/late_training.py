@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The steps of a training in which one rank is late, and catches up."""
+"""The steps of a training in which one rank is late and catches up."""
 
 from aikido_torch.testing import late
 
@@ -11,12 +11,12 @@ _STEPS = 20
 
 
 class LateSteps:
-    """The numbers of the steps that are left to do, one behind another.
+    """Iterator over the numbers of the steps that this rank executes.
 
     Args:
-        model: an OverlappedDataParallel that may skip.
+        model: an OverlappedDataParallel with a policy that skips.
         rank: of this process.
-        catching: for its catch_up().
+        catching: arguments for the model's catch_up().
     """
 
     def __init__(self, model, rank, **catching):

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 class ManualClock:
-    """Seconds that pass when somebody says so."""
+    """Clock in seconds that advances only when spend() is called."""
 
     def __init__(self):
         self.now = 0.0
@@ -35,7 +35,7 @@ class _Spending(torch.autograd.Function):
 
 
 class Spender(nn.Module):
-    """A layer that takes so long forward and backward; by itself it does little."""
+    """A layer with given times of forward and backward; it computes almost nothing."""
 
     def __init__(self, forward_s, backward_s, *, spend=time.sleep):
         super().__init__()
@@ -48,7 +48,7 @@ class Spender(nn.Module):
 
 
 class Residual(nn.Module):
-    """conv1, bn1, relu, conv2, bn2 + what came in, the same relu again."""
+    """conv1, bn1, relu, conv2, bn2, plus the input, then the same relu again."""
 
     def __init__(self, channels):
         super().__init__()
@@ -66,7 +66,7 @@ class Residual(nn.Module):
 
 
 class BranchesInTime(nn.Module):
-    """Two branches that take their time, summed, and a layer after them."""
+    """The sum of two branches with given times, and a layer after the sum."""
 
     def __init__(self, times, *, spend):
         super().__init__()
@@ -80,7 +80,7 @@ class BranchesInTime(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, a residual block, and a head behind operations without modules."""
+    """A stem, a residual block, and a head after operations that are not modules."""
 
     def __init__(self):
         super().__init__()
@@ -94,7 +94,7 @@ class ResNet(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """Two inputs, a layer for each, and one for both."""
+    """Two inputs with a layer each, and a layer for both."""
 
     def __init__(self):
         super().__init__()
@@ -107,7 +107,7 @@ class TwoTowers(nn.Module):
 
 
 class Language(nn.Module):
-    """Integers in: embedding, two LSTMs of which one takes the other's state, head."""
+    """Embedding of integers, two LSTMs that share a state, and a head."""
 
     def __init__(self, *, tied=False):
         super().__init__()
@@ -129,7 +129,7 @@ class Language(nn.Module):
 
 
 class BranchesOnData(nn.Module):
-    """What it does depends on values; `skips` decides whether it is a chain."""
+    """Model with a branch on values of its data; without `skips` it is a chain."""
 
     def __init__(self, *, skips):
         super().__init__()

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Data of an operation, and the memory it may and may not touch.
+"""Data of an operation, and the memory that it may and may not write to.
 
-The data are a function of their key alone, so that every rank knows what every other
-one has given.
+The data depend only on their key, so every rank knows the data of every other rank.
 """
 
 from collections.abc import Sequence
@@ -15,12 +14,15 @@ INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 COMPLEX = ("complex64", "complex128")
 DTYPES = (*FLOATS, *INTEGERS, "bool", *COMPLEX)
 
-_GUARD = 5  # elements on either side of a tensor
+_GUARD = 5  # elements on each side of a tensor
 
 
 def values(dtype: str, shape: Sequence[int], *key: int) -> torch.Tensor:
-    """Data by key. Floats lie in 0.5 to 1.5: no cancellation, but roundings that show
-    the order of a sum; integers take their whole range, so that sums wrap."""
+    """Random data that depend only on dtype, shape and key.
+
+    Floats are between 0.5 and 1.5. Their sums have no cancellation, but the rounding
+    shows the order of the addition. Integers take their whole range, so that sums wrap.
+    """
     seed = 0
     for number in key:
         seed = (seed * 1_000_003 + number + 1) % 2**61
@@ -42,10 +44,10 @@ def values(dtype: str, shape: Sequence[int], *key: int) -> torch.Tensor:
 class Memory:
     """The tensors of one operation on one rank.
 
-    Each lies between guards at an odd offset. `wrong` says which guards, and which
-    tensors that were only to be read, have been written to.
+    Each tensor has guard elements on both sides and starts at an unaligned offset.
+    `wrong` lists the guards and the read-only tensors that were written to.
 
-    any_strides: the call takes tensors that are not contiguous; some are transposed.
+    any_strides: the call accepts tensors that are not contiguous; some are transposed.
     """
 
     def __init__(self, number: int, any_strides: bool = False) -> None:
@@ -62,7 +64,7 @@ class Memory:
         return tensor
 
     def output(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
-        """A tensor full of junk that will hold a result."""
+        """A tensor with meaningless data that will hold a result."""
         tensor = self._copy(values(dtype, shape, 99))
         self.outputs.append(tensor)
         return tensor
@@ -106,12 +108,12 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def is_close(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal but for roundings; integers must be equal."""
+    """Equal apart from rounding; integers must be equal."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if not a.is_floating_point() and not a.is_complex():
         return torch.equal(a, b)
-    # Gloo rounds short floats after every addition.
+    # Gloo rounds half-precision floats after every addition.
     factor = 4 if a.dtype.itemsize == 2 else 16
     tolerance = torch.finfo(a.dtype).eps * factor
     return torch.allclose(a, b, rtol=tolerance, atol=0)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Graphs of iterations whose orders are known."""
+"""Graphs of iterations with known orders."""
 
 from aikido_torch.ordering import Op, OpGraph
 
 
 def chain(transfers, computes):
-    """r0, r1 and so on, each needed by its c, and each c by the next."""
+    """Compute ci needs transfer ri, for each i, and compute c(i-1)."""
     ops = [
         Op.transfer(f"r{i}", time_s=t, bytes=t * 1e6) for i, t in enumerate(transfers)
     ]
@@ -17,14 +17,14 @@ def chain(transfers, computes):
 
 
 def parallel(transfers, computes):
-    """The same without what connects the c."""
+    """The same without the edges between computes."""
     whole = chain(transfers, computes)
     edges = [edge for edge in whole.edges if edge[0].startswith("r")]
     return OpGraph(whole.ops, edges)
 
 
 def iteration():
-    """A backward pass of three layers, and the forward of the next iteration."""
+    """A backward pass of three layers, and the forward pass of the next iteration."""
     ops = [Op.compute(f"b{i}", time_s=1) for i in (2, 1, 0)]
     ops += [
         Op.transfer(f"g{i}", time_s=t, bytes=t * 1e6)

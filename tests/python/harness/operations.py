@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Collectives and messages as data: how each is called, and what it is defined to give.
+"""Collectives and messages as data: how to call each, and its defined result.
 
-An operation is the same on every rank of its group. `start` calls it on one rank,
-`expected` is its definition: bit for bit what aikido promises, reductions folded in
-rank order, short floats in float32 and rounded once. Ranks, roots, sources and
-destinations are those of the group.
+An operation is the same on every rank of its group. `start` calls it on one rank.
+`expected` is the defined result, which aikido must match bit for bit: reductions fold
+in rank order, 16-bit floats in float32 with one rounding at the end. Ranks, roots,
+sources and destinations are ranks of the group.
 """
 
 import functools
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation runs: a rank of a group, and the number its data come from."""
+    """A rank of a group, and the number that determines its data."""
 
     rank: int
     size: int
@@ -37,13 +37,15 @@ class Place:
 
 @dataclass
 class Started:
-    """An operation under way on one rank."""
+    """An operation in progress on one rank."""
 
     memory: Memory
     works: list[Any] = field(default_factory=list)
-    # What nobody may drop: the callers need it to know when the data are there.
+    # Works of receives. They are never dropped: their completion means that data
+    # arrived.
     receives: list[Any] = field(default_factory=list)
-    # What the operation gave, once it is over; None: the outputs in `memory`.
+    # Returns the results after completion; None: the results are the outputs in
+    # `memory`.
     give: Callable[[], list[Any]] | None = None
 
     def results(self) -> list[Any]:
@@ -57,10 +59,10 @@ class Started:
 
 
 class Operation:
-    """Base of all. What every rank must agree on is in the fields."""
+    """Base class. The fields hold all that the ranks must agree on."""
 
     def has_work(self) -> bool:
-        """False: the call returns when it is over, there is no work to wait for."""
+        """False if the call returns after completion, without a work to wait for."""
         return True
 
     def start(self, at: Place, is_async: bool) -> Started:
@@ -70,11 +72,11 @@ class Operation:
         raise NotImplementedError
 
     def refused_by_gloo(self) -> bool:
-        """Gloo cannot: the definition alone is compared."""
+        """True if Gloo does not support it; then only the definition is compared."""
         return getattr(self, "dtype", None) == "int16"
 
     def is_defined_by_gloo(self, rank: int) -> bool:
-        """Whether Gloo's result on this rank means anything."""
+        """True if Gloo defines the result on this rank."""
         return True
 
     def is_same_on_all_ranks(self) -> bool:
@@ -82,7 +84,7 @@ class Operation:
 
 
 def ops_of(dtype: str) -> tuple[str, ...]:
-    """What both backends and torch itself take."""
+    """Reductions that both backends and torch itself support for this dtype."""
     if dtype in COMPLEX:
         return ("SUM", "AVG")
     if dtype in FLOATS:
@@ -108,7 +110,7 @@ _FOLDS_OF_BOOL = {
 
 
 def fold(op: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """In rank order; a mean is the sum times 1/n; short floats in float32."""
+    """Folds in rank order; a mean is the sum times 1/n; 16-bit floats in float32."""
     dtype = parts[0].dtype
     if dtype == torch.bool:
         return functools.reduce(_FOLDS_OF_BOOL[op], parts)
@@ -155,7 +157,7 @@ class AllReduce(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class CoalescedAllReduce(Operation):
-    """Several in one batch, which is one work."""
+    """Several reductions in one batch with one work."""
 
     dtype: str
     op: str
@@ -206,12 +208,12 @@ class Reduce(Operation):
         return started
 
     def expected(self, at: Place) -> list[Any]:
-        if at.rank != self.root:  # as it was
+        if at.rank != self.root:  # its tensor is unchanged
             return [self._given(at.rank, at)]
         return [fold(self.op, [self._given(r, at) for r in range(at.size)])]
 
     def is_defined_by_gloo(self, rank: int) -> bool:
-        return rank == self.root  # elsewhere it leaves partial sums
+        return rank == self.root  # other ranks hold partial sums
 
     def _given(self, rank: int, at: Place) -> torch.Tensor:
         return values(self.dtype, self.shape, at.number, rank)
@@ -219,7 +221,7 @@ class Reduce(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceScatter(Operation):
-    """Blocks in a list; they may differ in size."""
+    """Takes a list of blocks, which may differ in size."""
 
     dtype: str
     op: str
@@ -250,7 +252,7 @@ class ReduceScatterTensor(Operation):
     dtype: str
     op: str
     count: int
-    in_place: bool  # the output is the own part of the input
+    in_place: bool  # the output is this rank's part of the input
 
     def start(self, at: Place, is_async: bool) -> Started:
         started = Started(Memory(at.number))
@@ -258,7 +260,7 @@ class ReduceScatterTensor(Operation):
         if self.in_place:
             whole = started.memory.in_out(given)
             out = whole[at.rank * self.count : (at.rank + 1) * self.count]
-            # The rest of the input is whatever the backend left there.
+            # The backend may write anything to the rest of the input.
             started.give = lambda: [out.clone()]
         else:
             whole = started.memory.input(given)
@@ -279,12 +281,12 @@ class ReduceScatterTensor(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseAllReduce(Operation):
-    """Entries may repeat; ranks may have none."""
+    """An entry may occur several times; a rank may have no entries."""
 
     dtype: str
     rows: int
     width: int
-    entries: tuple[int, ...]  # of each rank
+    entries: tuple[int, ...]  # number on each rank
 
     def start(self, at: Place, is_async: bool) -> Started:
         started = Started(Memory(at.number))
@@ -360,7 +362,7 @@ class AllGather(Operation):
 class AllGatherIntoTensor(Operation):
     dtype: str
     count: int
-    in_place: bool  # the input is the own part of the output
+    in_place: bool  # the input is this rank's part of the output
 
     def start(self, at: Place, is_async: bool) -> Started:
         started = Started(Memory(at.number))
@@ -444,11 +446,11 @@ class Scatter(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAllSingle(Operation):
-    """`counts[giver][taker]` rows; even: torch is not told the splits."""
+    """`counts[giver][taker]` rows; if is_even, torch gets no split sizes."""
 
     dtype: str
     counts: tuple[tuple[int, ...], ...]
-    width: int  # elements of a row
+    width: int  # elements in a row
     is_even: bool
 
     def start(self, at: Place, is_async: bool) -> Started:
@@ -481,7 +483,7 @@ class AllToAllSingle(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAll(Operation):
-    """`counts[giver][taker]` elements, in lists of tensors."""
+    """`counts[giver][taker]` elements, as lists of tensors."""
 
     dtype: str
     counts: tuple[tuple[int, ...], ...]
@@ -501,14 +503,14 @@ class AllToAll(Operation):
         return [self._block(r, at.rank, at) for r in range(at.size)]
 
     def refused_by_gloo(self) -> bool:
-        return True  # before torch 2.15
+        return True  # not supported before torch 2.15
 
     def _block(self, giver: int, taker: int, at: Place) -> torch.Tensor:
         shape = (self.counts[giver][taker],)
         return values(self.dtype, shape, at.number, giver, taker)
 
 
-# ---- neither ----
+# ---- neither reductions nor copies ----
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,8 +523,9 @@ class Barrier(Operation):
     def start(self, at: Place, is_async: bool) -> Started:
         started = Started(Memory(at.number))
         if self.is_monitored:
-            # Torch's default is half an hour, not the time-out of the group.
-            # Not by torch's function, which older versions keep for Gloo.
+            # Torch's default is half an hour instead of the time-out of the group. The
+            # method of the group is called directly, because torch's function accepts
+            # only Gloo in older versions.
             group = at.group or dist.group.WORLD
             group.monitored_barrier(at.timeout, wait_all_ranks=False)
         else:
@@ -535,10 +538,10 @@ class Barrier(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Objects(Operation):
-    """Pickled objects; the calls of torch that are built on several collectives."""
+    """Pickled objects, sent by torch functions that combine several collectives."""
 
     call: str
-    length: int  # of the texts
+    length: int  # of the text, times the rank
     root: int
 
     CALLS: ClassVar[tuple[str, ...]] = ("all_gather", "broadcast", "gather", "scatter")
@@ -597,8 +600,8 @@ class Message:
 class Messages(Operation):
     """Messages in the order of sending, received in the order of `receiving`.
 
-    ways: "blocking" sends, then receives one after the other; "posted" has all receives
-    waiting before it sends; "batch" is one batch_isend_irecv.
+    ways: "blocking" sends, then receives one message after the other; "posted" posts
+    all receives before it sends; "batch" is one batch_isend_irecv.
     """
 
     dtype: str
@@ -655,7 +658,7 @@ class Messages(Operation):
         return [self._data(i, at) for i in self._taken(at.rank)]
 
     def refused_by_gloo(self) -> bool:
-        return False  # it copies bytes of any dtype
+        return False  # Gloo copies bytes of any dtype
 
     def _taken(self, rank: int) -> list[int]:
         return [i for i in self.receiving if self.messages[i].taker == rank]
@@ -666,13 +669,13 @@ class Messages(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class FromAnybody(Operation):
-    """Each of the others sends `each` messages; the taker does not say from whom."""
+    """Every other rank sends `each` messages; the taker receives from any source."""
 
     dtype: str
     count: int
     each: int
     taker: int
-    tag: int  # of this operation alone
+    tag: int  # used by no other operation
 
     def start(self, at: Place, is_async: bool) -> Started:
         started = Started(Memory(at.number))
@@ -687,7 +690,7 @@ class FromAnybody(Operation):
         for _ in range(self.each * (at.size - 1)):
             out = started.memory.output((self.count,), self.dtype)
             source = dist.recv(out, group=at.group, tag=self.tag)
-            # In order for each giver; between givers any order will do.
+            # Messages of one giver arrive in order; the order between givers is free.
             got.append((source, out))
         got.sort(key=lambda pair: pair[0])
         givers = [dist.get_group_rank(at.group, source) for source, _ in got]

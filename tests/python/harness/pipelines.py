@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Pipelines in one thread, and a reference that knows of no ranks and no messages."""
+"""Pipelines in one thread, and a reference without ranks and messages."""
 
 import copy
 import random
@@ -17,7 +17,7 @@ WIDTH = 5
 
 
 class Ends:
-    """What becomes true some time, and then is, with what follows from it."""
+    """A pending event with an action to do once when it happens."""
 
     def __init__(self, is_over, act=lambda: None):
         self._is_over = is_over
@@ -38,7 +38,7 @@ class Ends:
 
 
 class Network:
-    """Messages between ranks of one thread, and sums, added in the order of ranks."""
+    """Messages between ranks in one thread, and sums added in rank order."""
 
     def __init__(self, stages):
         self.stages = stages
@@ -51,7 +51,7 @@ class Network:
 
 
 class LocalChannel:
-    """One rank's end."""
+    """One rank's end of the network."""
 
     def __init__(self, network, rank):
         self._network = network
@@ -104,7 +104,7 @@ class BatchFeed:
 
 
 class LocalPipeline:
-    """All ranks of a schedule in this thread; dice say which goes on next."""
+    """All ranks of a schedule in this thread; a random one runs next."""
 
     def __init__(self, modules, schedule, make_optimizer, loss_fn, seed=0):
         self.schedule = schedule
@@ -160,11 +160,12 @@ class LocalPipeline:
 
 
 class Reference:
-    """The same training in one process, as a sum of what each version gave.
+    """The same training in one process.
 
-    Takes from the schedule which version a micro-batch reads on each stage, and which
-    micro-batches are in which update, and no order. All stages of a micro-batch are one
-    graph.
+    It takes two things from the schedule: the version that a micro-batch reads on each
+    stage, and the micro-batches of each update. It does not use the order of the
+    schedule. All stages of a micro-batch are one graph, and gradients are summed per
+    update.
     """
 
     def __init__(self, modules, schedule: Schedule, make_optimizer, loss_fn):
@@ -172,7 +173,7 @@ class Reference:
         self.loss_fn = loss_fn
         self.optimizers = [make_optimizer(list(m.parameters())) for m in self.modules]
         self.versions = {}  # (stage, micro-batch) -> version
-        self.updates = [{} for _ in modules]  # number -> by rank: micro-batches
+        self.updates = [{} for _ in modules]  # update -> rank -> micro-batches
         for rank, program in enumerate(schedule.ranks):
             number = defaultdict(lambda: 1)
             for it in program:
@@ -235,7 +236,7 @@ class Reference:
         return [p.detach().clone() for p in module.parameters()]
 
     def computed(self, b):
-        """The loss, and by stage the gradients of its weights times its weight."""
+        """The loss, and the gradients by stage, multiplied by the batch weight."""
         if b not in self.found:
             x, target, weight = self.batches[b]
             if weight == 0:
@@ -265,7 +266,7 @@ def plus(some, others):
 
 
 def layered(count, seed=1):
-    """Stages of a small net in fp64."""
+    """Stages of a small network in fp64."""
     generator = torch.Generator().manual_seed(seed)
     modules = []
     for _ in range(count):
@@ -278,7 +279,7 @@ def layered(count, seed=1):
 
 
 def batches_of(rows, seed=2):
-    """(inputs, target, weight) of as many rows each; a full one has the most."""
+    """(inputs, target, weight) for each number of rows; a full batch has weight 1."""
     generator = torch.Generator().manual_seed(seed)
     full = max(rows)
     return [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""OverlappedDataParallel that has plain buckets for ever, or never."""
+"""OverlappedDataParallel that always or never uses plain buckets."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,17 +8,17 @@ from unittest import mock
 
 from aikido_torch.ddp import OverlappedDataParallel, _layout, _planner
 
-_NEVER = 2.0  # no plan shortens an iteration by twice its length
-_SMALL_BYTES = 60  # of a bucket: small models have several
+_NEVER = 2.0  # a plan cannot shorten an iteration by twice its length
+_SMALL_BYTES = 60  # of a bucket, so that small models have several buckets
 
 
 @contextlib.contextmanager
 def plain_buckets(are_plain: bool = True) -> Iterator[None]:
-    """Holds for models that are wrapped and trained in this context.
+    """Applies to models that are wrapped and trained in this context.
 
     Args:
-        are_plain: False plans after the first steps, whatever the plan promises, and
-            does not try plain buckets.
+        are_plain: True uses plain buckets in all steps. False never tries plain buckets
+            and plans after the first steps, even without a gain.
     """
     if not are_plain:
         with mock.patch.object(OverlappedDataParallel, "_tries", False):

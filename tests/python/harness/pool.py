@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Processes that are ready at once: forked with torch imported, and used again."""
+"""Processes that start quickly: forked with torch imported, and reused."""
 
 import faulthandler
 import multiprocessing
@@ -24,11 +24,11 @@ _STORE_TIMEOUT = timedelta(seconds=30)
 
 
 class MemberLostError(RuntimeError):
-    """The process died, or did not answer in time; the text has its stack."""
+    """The process died or did not answer in time; the text has its stack."""
 
 
 class Member:
-    """One process, as its parent sees it."""
+    """One process, seen from its parent."""
 
     def __init__(
         self, folder: Path, number: int, port: int, preload: Sequence[str]
@@ -49,14 +49,14 @@ class Member:
         return self._process.pid
 
     def run(self, function: Callable[..., Any], *args: Any) -> None:
-        """Starts `function(store, tell, *args)` there; `hear` what it tells."""
+        """Starts `function(store, tell, *args)` in the process; see `hear`."""
         self._pipe.send_bytes(pickle.dumps((function, args)))
 
     def hear(self, timeout: float) -> Any:
-        """What the process says next: by `tell`, or what the function has returned.
+        """The next value that the function tells or returns.
 
         Raises:
-            MemberLostError: it has died, raised, or says nothing.
+            MemberLostError: the process died, raised, or was silent until the time-out.
         """
         if not self._pipe.poll(timeout):
             raise MemberLostError(
@@ -78,12 +78,12 @@ class Member:
     def _stack(self) -> str:
         os.kill(self.pid, signal.SIGCONT)
         os.kill(self.pid, signal.SIGUSR1)
-        self._process.join(0.5)  # it lives: time to write
+        self._process.join(0.5)  # leaves it time to write
         return self._stack_file.read_text() if self._stack_file.exists() else ""
 
 
 class Pool:
-    """Members, and a store that outlives each of them. Any thread may take some.
+    """Members, and a store that outlives each of them. Any thread may take members.
 
     Args:
         preload: further modules to import before the fork.
@@ -106,7 +106,7 @@ class Pool:
         self._folder.cleanup()
 
     def take(self, count: int) -> list[Member]:
-        """For the caller alone, who gives each back or ends it."""
+        """Members for this caller only, which gives each back or ends it."""
         with self._lock:
             while len(self._idle) < count:
                 self._num_started += 1
@@ -127,7 +127,7 @@ class Pool:
 
 
 def _live(pipe: Connection, stack_path: str, port: int) -> None:
-    """The life of a member: one function after the other."""
+    """Main loop of a member: runs one function after the other."""
     stack_file = open(stack_path, "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stack_file)
     torch.set_num_threads(1)
@@ -140,7 +140,7 @@ def _live(pipe: Connection, stack_path: str, port: int) -> None:
         try:
             function, args = pickle.loads(pipe.recv_bytes())
         except EOFError:
-            return  # the parent has gone
+            return  # the parent has died
         try:
             tell(function(store, tell, *args))
         except BaseException:

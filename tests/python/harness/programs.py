@@ -2,22 +2,21 @@
 # Copyright (c) the aikido authors
 """Random programs of collectives and messages: number -> program, as data.
 
-A program is the same on every rank, and any part of it is a program too: whoever leaves
-steps out to find the one that fails changes nothing in the others.
+A program is the same on every rank. Any subset of its steps is a program too. Leaving
+out steps to find the failing step does not change the other steps.
 
-What a program never does, because the backends differ there by design:
+Programs avoid the cases in which the backends differ by design:
 
-- ranks that call with different shapes, dtypes or roots: aikido refuses them, Gloo
-  mixes their bytes. Messages are received with the size that they were sent with.
-- reductions that torch refuses (products of complex numbers) or that Gloo does not have
+- Ranks that call with different shapes, dtypes or roots. Aikido refuses such calls,
+  Gloo mixes their bytes. Messages are received with the size that was sent.
+- Reductions that torch refuses (products of complex numbers) or that Gloo lacks
   (bitwise operations of floats, means of integers).
-- NaN and infinity: minimum and maximum of Gloo depend on the order of the ranks.
-- messages to oneself: torch refuses them.
+- NaN and infinity. Minimum and maximum of Gloo depend on the order of the ranks.
+- Messages from a rank to itself. Torch refuses them.
+- Dropped works of messages on Gloo. Gloo cancels the message then.
 
-- work of messages that is dropped on Gloo, which gives the message up then.
-
-What Gloo cannot do at all (int16, gather of complex numbers, empty messages from
-anybody) runs on aikido alone and is compared with the definition.
+Some calls do not exist in Gloo: int16, gather of complex numbers, empty messages from
+any source. They run on aikido alone, and only the definition is compared.
 """
 
 import itertools
@@ -29,7 +28,7 @@ from harness import operations as ops
 from harness.memory import DTYPES
 
 KIB = 1024
-# The rest of larger blocks is asked for: the default of `transport.eager_bytes`.
+# Default of `transport.eager_bytes`. The receiver requests the rest of larger blocks.
 EAGER_BYTES = 256 * KIB
 
 _ITEM_BYTES = {
@@ -41,10 +40,10 @@ _ITEM_BYTES = {
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """A group beside the default one, made just before its first step.
+    """A group beside the default group, made just before its first step.
 
-    After a "local" one (use_local_synchronization) torch names further groups
-    differently on its members and on the others: it comes alone.
+    A "local" group (use_local_synchronization) is the only group of its program: after
+    it, torch names further groups differently on members and on other ranks.
     """
 
     ranks: tuple[int, ...]
@@ -55,21 +54,21 @@ class GroupPlan:
 class Step:
     """One operation on one group; group 0 is the default group.
 
-    endings: "wait" at once; "later", when the program settles; "drop" the work, and a
-    barrier closes it.
+    endings: "wait" waits at once; "later" waits at the next Settle; "drop" drops the
+    work, and a barrier makes sure that it has ended.
     """
 
     operation: ops.Operation
     group: int
     ending: str
-    number: int  # of the data, and of the step in its program
+    number: int  # key of its data, and place in the program
 
     ENDINGS = ("wait", "later", "drop")
 
 
 @dataclass(frozen=True)
 class Settle:
-    """What is under way is waited for, in another order on each rank."""
+    """Waits for all works in progress, in a different order on each rank."""
 
     number: int
 
@@ -78,7 +77,7 @@ class Settle:
 class Program:
     number: int
     size: int
-    groups: tuple[GroupPlan, ...]  # group 1 is the first
+    groups: tuple[GroupPlan, ...]  # entry 0 is group 1
     steps: tuple[Step | Settle, ...]
 
     def ranks_of(self, group: int) -> tuple[int, ...]:
@@ -107,7 +106,7 @@ def size_of(number: int) -> int:
 
 
 def program(number: int, num_steps: int = 32) -> Program:
-    """The program of this number: 2 to 4 ranks, by turns."""
+    """The program with this number, for 2 to 4 ranks."""
     rng = random.Random(number)
     size = size_of(number)
     groups = _groups(rng, size)
@@ -125,7 +124,7 @@ def program(number: int, num_steps: int = 32) -> Program:
 
 
 def delays(number: int, run: str, rank: int) -> Iterator[float]:
-    """Seconds before each step of a rank: calls come before and after frames."""
+    """Seconds before each step of a rank, so that calls come before or after frames."""
     rng = random.Random(f"{number} {run} {rank}")
     while True:
         kind = rng.random()
@@ -133,10 +132,10 @@ def delays(number: int, run: str, rank: int) -> Iterator[float]:
 
 
 def shorter(whole: Program, failing: int | None) -> Iterator[Program]:
-    """Shorter and shorter parts to try; send True when a part still fails.
+    """Yields shorter and shorter parts to try; send True if the part still fails.
 
-    First the failing step alone and with what led to it, then with halves, quarters and
-    so on left out.
+    First come the failing step alone and the steps up to it. Then halves, quarters and
+    so on are left out.
     """
     steps = whole.steps
     if failing is not None:
@@ -173,7 +172,7 @@ def _groups(rng: random.Random, size: int) -> tuple[GroupPlan, ...]:
 
 
 def count_of(rng: random.Random, dtype: str) -> int:
-    """From nothing to some MiB, often near the eager limit."""
+    """Number of elements, from none to some MiB, often near the eager limit."""
     item = _ITEM_BYTES[dtype]
     kind = rng.random()
     if kind < 0.08:
@@ -211,7 +210,7 @@ def _matrix(rng: random.Random, dtype: str, size: int) -> tuple[tuple[int, ...],
 def operation_of(
     rng: random.Random, size: int, number: int, kind: str | None = None
 ) -> ops.Operation:
-    """A random operation, of the given kind or any, for a group of `size`."""
+    """A random operation for a group of `size`; of the given kind, if there is one."""
     kind = kind or rng.choice(KINDS if size > 1 else KINDS_ALONE)
     return _MAKERS[kind](rng, size, number, rng.choice(DTYPES))
 
@@ -222,7 +221,7 @@ def _reduction(rng: random.Random, dtype: str) -> dict[str, str]:
 
 def _sparse(rng, size, number, dtype):
     return ops.SparseAllReduce(
-        # Others have no sparse sum in torch.
+        # Torch has no sparse sum for other dtypes.
         dtype=rng.choice(("float32", "float64", "int64", "int32", "bfloat16", "uint8")),
         rows=rng.choice((1, 7, 300, 9000)),
         width=rng.choice((1, 3, 16)),
@@ -248,7 +247,7 @@ def _messages(rng, size, number, dtype):
         count = count_of(rng, dtype)
         tag = rng.randint(0, 3)
         messages.append(ops.Message(giver=giver, taker=taker, tag=tag, count=count))
-    # Any order, but of those that look alike the first sent is the first received.
+    # Any order, but messages with equal giver, taker and tag are received as sent.
     mixed = rng.sample(range(len(messages)), len(messages))
     alike: dict[tuple[int, int, int], list[int]] = {}
     for i, m in enumerate(messages):

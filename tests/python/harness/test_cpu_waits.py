@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The time that threads wait for a CPU, when another process is on it."""
+"""Time that threads wait for a CPU while another process uses it."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ ENDLESS = "while True: pass"
 
 @pytest.fixture
 def shared_cpu():
-    """This thread has one CPU, together with a process that never sleeps."""
+    """This thread shares one CPU with a process that never sleeps."""
     cpus = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cpus)})
     with subprocess.Popen([sys.executable, "-S", "-c", ENDLESS]) as other:
@@ -26,11 +26,11 @@ def shared_cpu():
     os.sched_setaffinity(0, cpus)
 
 
-@pytest.mark.alone  # the threads of a runner of tests wait too
+@pytest.mark.alone  # threads of a parallel test runner would wait too
 @pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="this kernel does not count"
 )
-def test_what_a_thread_did_not_run_it_has_waited_for(shared_cpu):
+def test_time_without_a_cpu_is_counted_as_waiting(shared_cpu):
     before, start, ran = cpu_waits(os.getpid()), time.monotonic(), time.thread_time()
     while time.thread_time() - ran < 0.1:
         pass
@@ -40,13 +40,13 @@ def test_what_a_thread_did_not_run_it_has_waited_for(shared_cpu):
     assert waited > 0.02
 
 
-def test_a_thread_that_is_new_has_waited_since_it_began():
+def test_a_new_thread_has_waited_since_it_began():
     assert waited_between({1: 0.25}, {1: 0.5, 2: 1.0}) == pytest.approx(1.25)
-    # One that has ended is not known any more.
+    # Thread 2 has ended and is not counted any more.
     assert waited_between({1: 0.25, 2: 1.0}, {1: 0.5}) == pytest.approx(0.25)
 
 
-def test_a_process_that_has_died_still_says_how_long_it_waited():
+def test_a_dead_process_still_shows_how_long_it_waited():
     with subprocess.Popen([sys.executable, "-S", "-c", ENDLESS]) as process:
         alive = cpu_waits(process.pid)
         process.kill()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The random faults and their judge, without processes."""
+"""The random faults and their checks, without processes."""
 
 import os
 import pickle
@@ -27,7 +27,7 @@ def test_each_operation_meets_each_fault():
     met = {(type(c.operation).__name__, c.fault) for c in map(case, range(200))}
     assert len(met) == len(KINDS) * len(set(FAULTS))
     assert {case(n).size for n in range(200)} == {3, 4}
-    # Without a barrier behind them, all but messages.
+    # Every operation but messages also occurs without barriers.
     alone = {
         type(c.operation).__name__ for c in map(case, range(200)) if not c.has_barrier
     }
@@ -35,7 +35,7 @@ def test_each_operation_meets_each_fault():
 
 
 def judged(what, died_after=0.0, **changes):
-    """What the judge says of a case in which one survivor saw something else."""
+    """The verdict about a case in which one survivor reports something else."""
     good = {"num_done": 3, "ended_at": 100.1, "cpu_waits": {7: 2.0}}
     if what.is_fatal:
         good |= {"error": "PeerLostError", "culprit": what.victim, "text": "it died"}
@@ -52,7 +52,7 @@ def judged(what, died_after=0.0, **changes):
 
 
 @pytest.mark.parametrize("fault", sorted(set(FAULTS)))
-def test_what_must_hold_is_held_for_good(fault):
+def test_a_case_as_required_has_no_complaint(fault):
     verdict = judged(case(number_of(fault)))
     assert verdict.wrong == []
     assert len(verdict.heard_s) == (verdict.case.size - 1 if fault == "kill" else 0)
@@ -80,19 +80,19 @@ def test_what_must_hold_is_held_for_good(fault):
         ("pause", {"error": "PeerLostError", "text": "why"}, "PeerLostError: why"),
     ],
 )
-def test_whoever_sees_something_else_is_named(fault, changes, text):
+def test_a_rank_that_breaks_a_requirement_is_named(fault, changes, text):
     what = case(number_of(fault))
     verdict = judged(what, **changes)
     (wrong,) = verdict.wrong
     assert text in wrong
 
 
-def test_time_without_a_cpu_is_none_in_which_a_rank_could_hear():
+def test_time_waiting_for_a_cpu_does_not_count_against_a_rank():
     what = case(number_of("kill"))
     late = {"ended_at": 100.11 + HEARD_S}
     (wrong,) = judged(what, **late).wrong
     assert "of which 0.000 s without a CPU" in wrong
-    # Of its own threads; of the victim, which has died later.
+    # The first is a wait of the survivor's threads, the second of the dying victim.
     assert judged(what, **late, cpu_waits={7: 2.06, 8: 0.06}).wrong == []
     verdict = judged(what, died_after=0.12, **late)
     assert verdict.wrong == []
@@ -106,8 +106,8 @@ def test_a_verdict_says_how_to_repeat_it():
 
 
 @pytest.mark.parametrize("how", ["reset", "shut"])
-def test_what_cuts_connections_leaves_no_file_open(how):
-    """The same process is the victim again and again."""
+def test_cutting_connections_leaks_no_descriptor(how):
+    """The same process can be the victim many times."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         store_port = server.getsockname()[1]
         kept = socket.create_connection(server.getsockname())
@@ -116,7 +116,7 @@ def test_what_cuts_connections_leaves_no_file_open(how):
             far_end, _ = other.accept()
             with cut, far_end:
                 before = sorted(os.listdir("/proc/self/fd"))
-                # Both of its ends are here.
+                # Both ends of the connection are in this process.
                 assert fault_cases.cut_all(store_port, how) == 2
                 assert sorted(os.listdir("/proc/self/fd")) == before
                 kept.send(b"it lives")

@@ -27,7 +27,7 @@ def test_a_number_always_gives_the_same_program():
     assert program(3) != program(4)
 
 
-def test_the_programs_of_one_test_run_have_everything_in_them():
+def test_the_programs_of_one_test_run_cover_everything():
     steps = steps_of(range(24))
     kinds = Counter(type(step.operation).__name__ for step in steps)
     assert len(kinds) == len(KINDS)
@@ -38,7 +38,7 @@ def test_the_programs_of_one_test_run_have_everything_in_them():
     assert hows == {"new_group", "split_group", "local"}
 
 
-def test_alike_messages_are_received_in_the_order_of_sending():
+def test_messages_with_equal_keys_are_received_in_the_order_of_sending():
     num_mixed = 0
     for step in steps_of(range(300)):
         operation = step.operation
@@ -59,7 +59,7 @@ def test_alike_messages_are_received_in_the_order_of_sending():
 @pytest.mark.parametrize(
     ("guilty", "named"), [({7}, 7), ({3, 20}, 20), ({0, 31}, None)]
 )
-def test_what_fails_is_shortened_to_what_it_takes_to_fail(guilty, named):
+def test_a_failing_program_is_shortened_to_the_steps_that_fail(guilty, named):
     whole = program(5)
     tries = shorter(whole, named)
     shortest, still_fails, num_tries = whole, None, 0
@@ -76,7 +76,7 @@ def test_what_fails_is_shortened_to_what_it_takes_to_fail(guilty, named):
     assert num_tries < 40
 
 
-def test_every_difference_is_put_in_words():
+def test_every_kind_of_difference_is_described():
     ones = torch.ones(3)
     other = torch.tensor([1.0, 2.0, 1.0])
     assert differences([ones, 5], [ones, 5], exact=True) == []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The random trainings and their judge, without processes."""
+"""The random trainings and their checks, without processes."""
 
 import pickle
 
@@ -20,7 +20,7 @@ def test_a_number_always_gives_the_same_case():
         assert pickle.loads(pickle.dumps(what)) == what
 
 
-def test_all_kinds_are_met():
+def test_every_kind_of_case_occurs():
     assert {what.model for what in CASES} == set(MODELS)
     assert {what.optimizer for what in CASES} == set(OPTIMIZERS)
     kinds = {fault.kind for what in CASES for fault in what.faults}
@@ -69,7 +69,7 @@ def test_equal_ranks_are_right():
     assert judged(equal(), is_killed=True) == []
 
 
-def test_what_is_wrong_is_named():
+def test_every_kind_of_breach_is_named():
     reports = equal()
     reports[1].bits = "b"
     assert judged(reports)[0].startswith("ranks differ without a word")

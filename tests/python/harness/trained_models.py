@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Small models of many layouts and dtypes, their batches, and optimizers."""
+"""Small models with many layouts and dtypes, their batches, and optimizers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Model:
-    """How one is made, and the shape of a batch."""
+    """Recipe of a model, and the shape of a batch."""
 
     make: Callable[[], nn.Module]
     shape: tuple[int, ...] = (4, 8)
     memory_format: torch.memory_format = torch.contiguous_format
     dtype: torch.dtype = torch.float32
     has_unused: bool = False
-    tokens: int = 0  # a batch of numbers below this
+    tokens: int = 0  # > 0: a batch is integers below this
 
 
 class _Unused(nn.Module):
-    """One layer has no gradient in any step."""
+    """One layer never has a gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ MODELS = {
 
 
 def make_model(name: str) -> nn.Module:
-    """A new one, the same for the same seed of torch."""
+    """A new model; the same for the same seed of torch."""
     found = MODELS[name]
     net = found.make().to(dtype=found.dtype if found.dtype != torch.float32 else None)
     if found.memory_format is torch.contiguous_format:

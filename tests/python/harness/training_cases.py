@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Random trainings with late, stopped and killed ranks: number -> case, and its judge.
+"""Random trainings with late, stopped and killed ranks, and their checks.
 
-From the folder tests/python, for cases 17 or 0 to 499:
+`case(number)` maps a number to a case. From the folder tests/python, for cases 17 or 0
+to 499:
 
     python -m harness.training_cases 17
     python -m harness.training_cases 0 499
 
-What must hold: nobody hangs. At the end all ranks that live have made the same number
-of steps and have equal bits in parameters and optimizer, or a sentence says why not. A
-loop that has told `register` all it does needs no repair, and raises nothing unless a
-rank was killed; then an error names that rank.
+Required in every case: no rank hangs. At the end all live ranks have made the same
+number of steps, and their parameters and optimizer states have equal bits, or a message
+says why not. A loop that has described all its work to `register` needs no repair. Such
+a loop raises no error unless a rank was killed, and then the error names that rank.
 """
 
 import contextlib
@@ -49,13 +50,13 @@ _DEADLINE_S = 75.0  # of one case
 _STEPS = (16, 40)
 _STEP_S = 0.002
 _UNTOLD = ("clip", "rate", "weights")
-# DistributedDataParallel imports it when it is made.
+# Modules that DistributedDataParallel imports when it is constructed.
 _PRELOAD = ("torch._dynamo", "torch.distributed.optim")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one rank before one of its steps."""
+    """A fault of one rank just before one of its steps."""
 
     rank: int
     step: int
@@ -74,21 +75,21 @@ class Case:
     wrap: dict[str, Any]
     bucket_mb: float
     optimizer: str
-    is_wrapped: bool  # the optimizer, as frameworks do
+    is_wrapped: bool  # the optimizer is wrapped as frameworks do it
     policy: dict[str, Any]
     late: str
     copy: dict[str, Any] | None
-    batches: int  # of a step
-    scaler: float  # its first scale; 0: none
-    clip: float  # 0: none
-    scheduler: str  # "", or where it steps
-    untold: str  # what the loop does besides
+    batches: int  # per step
+    scaler: float  # first scale; 0: no scaler
+    clip: float  # 0: no clipping
+    scheduler: str  # "" (none), or the hook that steps it
+    untold: str  # extra work that register does not know; "": none
     check_every: int
-    strict_every: int  # steps, 0: no strict call on the group of the model
+    strict_every: int  # steps; 0: no strict call on the model's group
     barrier_every: int  # 0: none
-    meet_every: int  # 0: none; by Handle.every
+    meet_every: int  # 0: none; through Handle.every
     save_at: int  # 0: no checkpoint
-    has_second: bool  # another model in the same loop
+    has_second: bool  # the loop trains a second model
     log_bytes: int
     faults: tuple[Fault, ...]
 
@@ -102,7 +103,7 @@ class Case:
 
 
 def case(number: int) -> Case:
-    """The same one for the same number."""
+    """The case of this number; always the same."""
     rng = random.Random(f"training {number}")
     size = rng.choice((2, 3, 3, 3, 4))
     steps = rng.randint(*_STEPS)
@@ -114,7 +115,7 @@ def case(number: int) -> Case:
     second = rng.random() < 0.15 and size > 2
     has_strict = rng.random() < 0.2 and not second
     faults = _faults(rng, size, steps)
-    # A rank that is dead takes no part in the group for the second half.
+    # A dead rank could not join the group for the second half.
     can_save = rng.random() < 0.2 and all(f.kind != "kill" for f in faults)
     leaves = rng.random() < 0.15 and size > 2 and not has_strict and not second
     return Case(
@@ -183,12 +184,12 @@ def _faults(rng: random.Random, size: int, steps: int) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-# ---- what each rank does ----
+# ---- in each rank ----
 
 
 @dataclass
 class Report:
-    """What one rank saw."""
+    """Observations of one rank."""
 
     steps: int = 0
     bits: str = ""
@@ -210,7 +211,7 @@ class _Lines(logging.Handler):
 
 
 class _Wrapped:
-    """An optimizer as Accelerate hands it out."""
+    """An optimizer in a wrapper like that of Accelerate."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
@@ -218,7 +219,7 @@ class _Wrapped:
 
 
 class Training:
-    """One rank's model, optimizer and handle."""
+    """Model, optimizer and handle of one rank."""
 
     def __init__(self, what: Case, rank: int, group: dist.ProcessGroup | None) -> None:
         self.what, self.rank = what, rank
@@ -315,7 +316,7 @@ class Training:
             target.load_state_dict(copy.deepcopy(state))
 
     def bits(self) -> str:
-        """A digest of the parameters, the optimizer state and its options."""
+        """A digest of parameters, optimizer state and learning rates."""
         found = hashlib.sha256()
         optimizer = self.optimizer
         for parameter in self.net.parameters():
@@ -335,7 +336,7 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 
 class _Loop:
-    """The loop of one rank, over one model or two."""
+    """The training loop of one rank, over one or two models."""
 
     def __init__(self, what: Case, rank: int, report: Report) -> None:
         self.what, self.rank, self.report = what, rank, report
@@ -372,7 +373,7 @@ class _Loop:
         self.report.steps = step
 
     def _meet(self, step: int) -> None:
-        """A rank that jumps over a barrier makes it up; over a meeting it does not."""
+        """Runs meetings that are due, and barriers, also of steps caught up."""
         if self.what.meet_every and self.handles[0].every(self.what.meet_every):
             ones = torch.ones(1)
             dist.all_reduce(ones)
@@ -397,13 +398,13 @@ class _Loop:
 
 
 def _stop(seconds: float) -> None:
-    """As aikido_torch.testing.stop, from a forked child: no interpreter starts."""
+    """Like aikido_torch.testing.stop, but with a fork, which starts no interpreter."""
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         try:
             late(seconds)
-            # On a busy machine the parent may not have stopped yet.
+            # On a busy machine the SIGSTOP may not have taken effect yet.
             while os.getppid() == parent:
                 os.kill(parent, signal.SIGCONT)
                 late(0.01)
@@ -417,9 +418,9 @@ def _stop(seconds: float) -> None:
 def live_through(
     store: dist.Store, tell: object, what: Case, rank: int, life: str
 ) -> Report:
-    """The case on one rank."""
+    """Runs the case on one rank."""
     if gc.get_freeze_count() == 0:
-        gc.freeze()  # torch's own objects make a collection slow
+        gc.freeze()  # keeps torch's own objects out of every collection
     report = Report()
     lines = _Lines(report.said)
     logging.getLogger("aikido").addHandler(lines)
@@ -478,12 +479,12 @@ def _count(loop: _Loop, report: Report) -> None:
     report.repairs += sum(h._state_check.num_repairs for h in loop.handles)
 
 
-# ---- what their parent does ----
+# ---- in the parent process ----
 
 
 @dataclass
 class Verdict:
-    """What was wrong with one case, if anything."""
+    """Problems of one case; empty if there are none."""
 
     case: Case
     wrong: list[str] = field(default_factory=list)
@@ -498,7 +499,7 @@ class Verdict:
 
 
 def try_case(pool: Pool, number: int) -> Verdict:
-    """Starts the ranks of one case and judges what they report."""
+    """Runs the ranks of one case and checks their reports."""
     what = case(number)
     verdict = Verdict(what)
     members = pool.take(what.size)
@@ -553,13 +554,13 @@ def _judge(what: Case, reports: Sequence[Report | None], verdict: Verdict) -> No
 
 
 def try_cases(numbers: Iterable[int]) -> list[Verdict]:
-    """Two at a time, as most of it is waiting."""
+    """Runs two cases at a time, because cases wait most of the time."""
     with Pool(_PRELOAD) as pool, ThreadPoolExecutor(2) as threads:
         return list(threads.map(lambda number: try_case(pool, number), numbers))
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """In one line what the cases were about."""
+    """One line with totals of the cases."""
     reports = [r for v in verdicts for r in v.reports if r is not None]
     kinds = Counter(fault.kind for v in verdicts for fault in v.case.faults)
     return (
