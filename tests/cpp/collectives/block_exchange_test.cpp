@@ -43,14 +43,14 @@ void check_all(Cluster& cluster, const std::vector<AnswerPtr>& answers,
   }
 }
 
-// Eager up to 1000 bytes, in chunks of 256.
+// Blocks up to 1000 bytes are eager, and chunks have 256 bytes.
 ClusterOptions options_of(int32_t size) {
   return {.size = size, .chunk_bytes = 256, .eager_bytes = 1000};
 }
 
 }  // namespace
 
-TEST_CASE("a broadcast gives everybody the root's bytes, small and large") {
+TEST_CASE("a broadcast gives every member the root's bytes, small and large") {
   for (const size_t bytes : {0u, 1u, 256u, 1000u, 1001u, 10'000u}) {
     for (int32_t root = 0; root < 4; ++root) {
       Cluster cluster(options_of(4));
@@ -66,7 +66,7 @@ TEST_CASE("a broadcast gives everybody the root's bytes, small and large") {
   }
 }
 
-TEST_CASE("an allgather collects the bytes of all in rank order") {
+TEST_CASE("an allgather collects the bytes of all members in rank order") {
   for (const size_t bytes : {0u, 1u, 1000u, 1001u, 5'000u}) {
     for (int32_t n = 1; n <= 5; ++n) {
       Cluster cluster(options_of(n));
@@ -86,7 +86,8 @@ TEST_CASE("an allgather collects the bytes of all in rank order") {
 }
 
 TEST_CASE("a receiver may call at any point of an early block's arrival") {
-  // 1000 bytes at 100 bytes/ms, of all or of the beginning: begun, half here, and all.
+  // At 100 bytes/ms, the receiver calls before, during and after the arrival of the
+  // first 1000 bytes.
   for (const size_t bytes : {1000u, 1001u, 3000u}) {
     for (const int ms : {0, 1, 3, 4, 5, 6, 8, 11, 12, 13, 14, 20}) {
       Cluster cluster(options_of(2));
@@ -101,7 +102,8 @@ TEST_CASE("a receiver may call at any point of an early block's arrival") {
   }
 }
 
-TEST_CASE("the rest of a large block waits at the sender until it is asked for") {
+TEST_CASE(
+    "the rest of a large block waits at the sender until the receiver asks for it") {
   Cluster cluster(options_of(2));
   size_t sent = 0;
   cluster.network.set_tap([&](Rank, Rank, const FrameHeader& header, TimePoint at) {
@@ -119,8 +121,10 @@ TEST_CASE("the rest of a large block waits at the sender until it is asked for")
   CHECK(sent == 10'000);
 }
 
-TEST_CASE("while a large block is asked for its link is busy with the beginning") {
-  // That takes 10 ms and more; the question is there after 5, or 5 later.
+TEST_CASE(
+    "a link carries the beginning of a large block while the receiver asks for the "
+    "rest") {
+  // The beginning takes 10 ms and more. The request arrives after 5 ms, or 5 ms later.
   const auto ends_after = [](int64_t late_ms) {
     Cluster cluster(options_of(2));
     cluster.set_all_delays(milliseconds(5));
@@ -136,7 +140,7 @@ TEST_CASE("while a large block is asked for its link is busy with the beginning"
   CHECK(ends_after(5) == ends_after(0));
 }
 
-TEST_CASE("beginnings of large blocks that are held back come before their rest") {
+TEST_CASE("beginnings of large blocks that were held back arrive before the rest") {
   Cluster cluster(
       {.size = 2, .chunk_bytes = 256, .eager_bytes = 1000, .window_bytes = 4000});
   cluster.set_all_delays(milliseconds(1));
@@ -157,8 +161,8 @@ TEST_CASE("beginnings of large blocks that are held back come before their rest"
   }
 }
 
-TEST_CASE("so many beginnings may wait as small blocks of their size") {
-  // Of the blocks as they are two are more than a receiver lets wait.
+TEST_CASE("as many beginnings of large blocks may wait as small blocks of their size") {
+  // Two whole blocks would be more than a receiver lets wait.
   Cluster cluster(
       {.size = 2, .chunk_bytes = 256, .eager_bytes = 1000, .window_bytes = 8000});
   std::vector<AnswerPtr> answers;
@@ -171,7 +175,7 @@ TEST_CASE("so many beginnings may wait as small blocks of their size") {
   check_all(cluster, answers, data_of(0, 20'000));
 }
 
-TEST_CASE("a root that still sends does not mind who has its block and leaves") {
+TEST_CASE("a root that still sends accepts that a member with the whole block leaves") {
   Cluster cluster(options_of(3));
   const Call call = call_of(CallKind::kBroadcast, 1000, Rank(0));
   cluster.network.set_rate(Rank(0), Rank(2), 10'000);
@@ -188,7 +192,7 @@ TEST_CASE("a root that still sends does not mind who has its block and leaves") 
   CHECK(answers[2]->is_ok());
 }
 
-TEST_CASE("an alltoall carries blocks of any size between any two") {
+TEST_CASE("an alltoall carries blocks of any size between any two members") {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
     const auto n = static_cast<int32_t>(1 + random() % 5);
@@ -227,8 +231,8 @@ TEST_CASE("an alltoall carries blocks of any size between any two") {
   }
 }
 
-TEST_CASE("two members that disagree about a block's size both hear it") {
-  // Below and above the eager size, so that either may wait for the other.
+TEST_CASE("two members that disagree about a block's size both get an error") {
+  // Sizes below and above the eager size, so that either member may wait for the other.
   for (const size_t sent : {0u, 10u, 1000u, 5000u}) {
     for (const size_t expected : {0u, 10u, 1000u, 5000u}) {
       if (sent == expected) continue;
@@ -250,7 +254,7 @@ TEST_CASE("two members that disagree about a block's size both hear it") {
         CHECK(text.find("rank 0 sends " + std::to_string(sent)) != std::string::npos);
         CHECK(text.find("rank 1 expects " + std::to_string(expected)) !=
               std::string::npos);
-        // The sender of an eager block may be through before anybody knows.
+        // The sender of an eager block may be done before the error is known.
         REQUIRE(answers[0]->is_done());
         if (sent > 1000) CHECK(answers[0]->status.message() == text);
       }
@@ -258,8 +262,8 @@ TEST_CASE("two members that disagree about a block's size both hear it") {
   }
 }
 
-TEST_CASE("members that wait for each other's root find out") {
-  // Nobody has anything to send: only the question after a while can tell.
+TEST_CASE("members that each wait for the other as the root get an error") {
+  // No member has data to send, so only the question after a while shows the error.
   for (const size_t bytes : {10u, 5000u}) {
     Cluster cluster(options_of(2));
     std::vector<AnswerPtr> answers;
@@ -275,7 +279,7 @@ TEST_CASE("members that wait for each other's root find out") {
   }
 }
 
-TEST_CASE("a block of unknown size gets its memory when it comes") {
+TEST_CASE("a block of unknown size gets its memory when it arrives") {
   for (const size_t bytes : {0u, 10u, 1000u, 3000u}) {
     for (const int ms : {0, 5, 50}) {
       Cluster cluster(options_of(2));
@@ -303,7 +307,7 @@ TEST_CASE("a block of unknown size gets its memory when it comes") {
   }
 }
 
-TEST_CASE("a block of unknown size for which there is no memory fails its call alone") {
+TEST_CASE("a block of unknown size for which there is no memory fails its call only") {
   for (const int ms : {0, 100}) {
     Cluster cluster(options_of(2));
     cluster.set_all_delays(milliseconds(1));
@@ -319,7 +323,8 @@ TEST_CASE("a block of unknown size for which there is no memory fails its call a
     cluster.run_for(milliseconds(100));
     INFO("called after " << ms << " ms: " << status.message());
     CHECK(status.message().find("memory") != std::string::npos);
-    // Who had called first may have sent all before anybody knows.
+    // A member that has called first may have sent all its data before the error is
+    // known.
     if (ms > 0) CHECK(sender->status.message() == status.message());
     const Call next = call_of(CallKind::kBroadcast, 10, Rank(0));
     check_all(cluster,
@@ -346,11 +351,12 @@ TEST_CASE("a block of unknown size that is too large is refused") {
 
 namespace {
 
-// One of some ranks, by links that send nothing; what the others do the test says.
+// One member of a group, with links that send nothing. The test plays the other
+// members.
 struct Alone {
   ManualClock clock;
   engine::Group group;
-  std::vector<SpyLink*> spies;  // of the others, by rank
+  std::vector<SpyLink*> spies;  // links to the others, by rank
   std::vector<const SpyLink*> order;
   Bytes memory = Bytes(10'000);
 
@@ -372,7 +378,8 @@ struct Alone {
     o.operation.eager_bytes = 1000;
     return o;
   }
-  // A frame of `rank` for `call`, which is in the first one. Whether it is taken.
+  // Delivers a frame of `rank` for `call`. The first frame contains the call. Returns
+  // true if the frame is taken.
   bool say(Rank rank, const Call& call, FrameKind kind, size_t offset, uint32_t bytes,
            size_t total) {
     FrameHeader header;
@@ -390,7 +397,7 @@ struct Alone {
     group.handler()->on_frame(rank, header);
     return true;
   }
-  // To each of the others `bytes` that are the same for all, or not.
+  // Sends `bytes` to each of the others: the same data to all, or different data.
   void give(CallKind kind, size_t bytes, bool is_same) {
     collectives::LocalCall local;
     for (int32_t r = 1; r < 3; ++r) {
@@ -403,7 +410,7 @@ struct Alone {
 
 }  // namespace
 
-TEST_CASE("what all get is said to be the same for them") {
+TEST_CASE("a block that all members get states the number of its receivers") {
   const auto num_receivers = [](CallKind kind, bool is_same) {
     Alone alone;
     alone.give(kind, 50, is_same);
@@ -416,7 +423,7 @@ TEST_CASE("what all get is said to be the same for them") {
   CHECK(num_receivers(CallKind::kScatter, false) == std::vector<size_t>{1, 1});
 }
 
-TEST_CASE("a member begins with the next one, so that nobody is everybody's first") {
+TEST_CASE("a member begins with its next rank, so that no rank is the first for all") {
   for (const size_t bytes : {100u, 1001u}) {
     Alone alone(1, 4);
     collectives::LocalCall local;
@@ -433,7 +440,8 @@ TEST_CASE("a member begins with the next one, so that nobody is everybody's firs
   }
 }
 
-TEST_CASE("who reads our memory gets a large block in one piece, when it asks") {
+TEST_CASE(
+    "a member that reads our memory gets a large block in one piece, when it asks") {
   Alone alone;
   alone.spies[0]->is_reader = true;
   alone.give(CallKind::kScatter, 3000, false);
@@ -452,7 +460,7 @@ TEST_CASE("who reads our memory gets a large block in one piece, when it asks") 
   }
 }
 
-TEST_CASE("nobody may send more than the beginning of a block unasked") {
+TEST_CASE("no member may send more than the beginning of a block without a request") {
   const auto say = [](Alone& alone, size_t offset, uint32_t bytes) {
     return alone.say(Rank(1), call_of(CallKind::kGather, 3000, Rank(0)),
                      FrameKind::kData, offset, bytes, 3000);
@@ -466,7 +474,8 @@ TEST_CASE("nobody may send more than the beginning of a block unasked") {
   }
 }
 
-TEST_CASE("a block from whom none is expected ends the call, also before it is made") {
+TEST_CASE(
+    "an unexpected block ends the call, also if it arrives before the call is made") {
   for (const bool has_called : {false, true}) {
     Alone alone;
     const Call call = call_of(CallKind::kBroadcast, 100, Rank(1));
@@ -483,7 +492,7 @@ TEST_CASE("a block from whom none is expected ends the call, also before it is m
   }
 }
 
-TEST_CASE("who has but the beginning of a block is named when time is out") {
+TEST_CASE("a time-out names a member that has only the beginning of a block") {
   Cluster cluster(options_of(2));
   const Call call = call_of(CallKind::kBroadcast, 10'000, Rank(0));
   const auto root = cluster.broadcast(0, call, data_of(0, 10'000), milliseconds(100));

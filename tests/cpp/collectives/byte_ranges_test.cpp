@@ -9,7 +9,7 @@
 
 using aikido::collectives::ByteRanges;
 
-TEST_CASE("what is here in front counts, whatever came first") {
+TEST_CASE("the first missing byte is known for any order of arrival") {
   ByteRanges here;
   CHECK(here.first_missing() == 0);
   CHECK(here.add(10, 20));
@@ -22,7 +22,7 @@ TEST_CASE("what is here in front counts, whatever came first") {
   CHECK(here.first_missing() == 20);
 }
 
-TEST_CASE("a byte comes once: else nothing is taken") {
+TEST_CASE("a range with a byte that was added before is refused") {
   std::mt19937 random(0);
   for (int run = 0; run < 300; ++run) {
     ByteRanges here;

@@ -26,7 +26,7 @@ Call sample(bool is_partial) {
 
 }  // namespace
 
-TEST_CASE("a call comes back from the wire as it was") {
+TEST_CASE("a call survives encoding and decoding") {
   for (const bool is_partial : {false, true}) {
     for (int kind = 1; kind <= 11; ++kind) {
       Call call = sample(is_partial);
@@ -44,7 +44,7 @@ TEST_CASE("a call comes back from the wire as it was") {
   }
 }
 
-TEST_CASE("what follows a call is left alone") {
+TEST_CASE("bytes that follow an encoded call are returned unchanged") {
   for (const bool is_partial : {false, true}) {
     const auto encoded = encode(sample(is_partial));
     std::vector<std::byte> bytes(encoded.view().begin(), encoded.view().end());
@@ -57,7 +57,7 @@ TEST_CASE("what follows a call is left alone") {
   }
 }
 
-TEST_CASE("a shape keeps six sizes, and one element has none to tell") {
+TEST_CASE("a shape keeps six sizes, and all shapes of one element are equal") {
   const auto of = [](std::vector<int64_t> sizes) { return Shape::of(sizes); };
   CHECK(of({2, 3}) == of({2, 3}));
   CHECK_FALSE(of({2, 3}) == of({3, 2}));
@@ -69,7 +69,7 @@ TEST_CASE("a shape keeps six sizes, and one element has none to tell") {
   CHECK(of({2, 2, 2, 2, 2, 2, 3}) == of({2, 2, 2, 2, 2, 6}));
 }
 
-TEST_CASE("bytes that are no call are refused") {
+TEST_CASE("bytes that encode no call are refused") {
   const auto good = encode(sample(true));
   for (size_t n = 0; n < good.size; ++n) {
     CHECK_FALSE(decode_call(good.view().first(n)).is_ok());
@@ -91,7 +91,7 @@ TEST_CASE("bytes that are no call are refused") {
   }
 }
 
-TEST_CASE("calls differ by each of their parts") {
+TEST_CASE("calls that differ in any field are not equal") {
   const Call call = sample(true);
   const auto differs = [&](auto change) {
     Call other = call;
@@ -142,7 +142,7 @@ TEST_CASE("a call is described as its user wrote it") {
   CHECK(describe(call) == "monitored_barrier()");
 }
 
-TEST_CASE("what is in it is scaled to what all would be, or to the world") {
+TEST_CASE("a partial result is scaled by its contributors, or by the world size") {
   Call call = sample(true);
   const auto scales = [&] {
     call.op = ReduceOp::kSum;
@@ -156,7 +156,7 @@ TEST_CASE("what is in it is scaled to what all would be, or to the world") {
   CHECK(scales() == std::pair(1.0, 1.0 / 4));
 }
 
-TEST_CASE("members agree on a skippable all_reduce, not on a reduce_scatter") {
+TEST_CASE("members agree on a skippable all_reduce, but not on a reduce_scatter") {
   Call call = sample(true);
   CHECK(call.is_agreed());
   call.kind = CallKind::kReduceScatter;
@@ -166,7 +166,7 @@ TEST_CASE("members agree on a skippable all_reduce, not on a reduce_scatter") {
   CHECK_FALSE(sample(false).is_agreed());
 }
 
-TEST_CASE("only calls that a group can do are valid") {
+TEST_CASE("only calls that a group can carry out are valid") {
   const auto message = [](auto change, int32_t size = 4) {
     Call call = sample(true);
     change(call);

@@ -21,7 +21,8 @@ std::vector<Bytes> inputs_of(int32_t size, const Call& call, uint64_t seed) {
   return inputs;
 }
 
-// Runs it on all members and compares every bit. `late` calls last, after a second.
+// Runs the call on all members and compares every bit. Member `late` calls last, after
+// a second.
 void check(const ClusterOptions& options, const Call& call, bool in_place,
            int32_t late = -1) {
   Cluster cluster(options);
@@ -60,11 +61,11 @@ void check(const ClusterOptions& options, const Call& call, bool in_place,
 
 }  // namespace
 
-TEST_CASE("every size, in place and not, is the fold in rank order") {
+TEST_CASE("a result of any size, in place or not, is the fold in rank order") {
   for (int32_t n = 1; n <= 8; ++n) {
     ClusterOptions options;
     options.size = n;
-    // 16 floats per shard at least, 64 per chunk.
+    // Shards have at least 16 floats, and chunks 64.
     for (const size_t count : {0u, 1u, 3u, 64u, 1001u, 5000u}) {
       check(options, allreduce_call(DType::kFloat32, count), n % 2 == 0);
       if (n == 3) check(options, allreduce_call(DType::kFloat32, count), true);
@@ -73,17 +74,17 @@ TEST_CASE("every size, in place and not, is the fold in rank order") {
   }
 }
 
-TEST_CASE("every op and dtype that is defined can be reduced") {
+TEST_CASE("every op can reduce every dtype for which it is defined") {
   ClusterOptions options;
   options.size = 3;
-  options.chunk_bytes = 100;  // no multiple of 8 or 16
+  options.chunk_bytes = 100;  // not a multiple of 8 or 16
   for (const DType dtype : all_dtypes())
     for (const ReduceOp op : all_ops())
       if (is_pair_defined(op, dtype))
         check(options, allreduce_call(dtype, 77, op), true);
 }
 
-TEST_CASE("one late member is waited for, as owner and as member") {
+TEST_CASE("a late member is waited for, as an owner and as a contributor") {
   ClusterOptions options;
   options.size = 4;
   for (int32_t late = 0; late < 4; ++late) {
@@ -92,7 +93,7 @@ TEST_CASE("one late member is waited for, as owner and as member") {
   }
 }
 
-TEST_CASE("with a lead the result is the same, whoever is late") {
+TEST_CASE("with a send window the result is the same for any late member") {
   for (int32_t n = 2; n <= 5; ++n) {
     ClusterOptions options;
     options.size = n;
@@ -105,7 +106,7 @@ TEST_CASE("with a lead the result is the same, whoever is late") {
 
 namespace {
 
-// What rank 0 of three gives to the others of 30 chunks each, as they give back.
+// Rank 0 of three members gives 30 chunks to each of the others, as results come back.
 struct Giver {
   explicit Giver(size_t lead_bytes)
       : host(3, {.chunk_bytes = kChunk, .lead_bytes = lead_bytes}) {
@@ -117,7 +118,7 @@ struct Giver {
     REQUIRE(operation->start(std::move(local)));
   }
 
-  // So many bytes of the result of the owner come.
+  // Delivers the next `bytes` of the result of `owner`.
   void give_back(int32_t owner, size_t bytes) {
     transport::FrameHeader header;
     header.kind = transport::FrameKind::kResult;
@@ -130,7 +131,7 @@ struct Giver {
     back[static_cast<size_t>(owner)] += bytes;
   }
 
-  // Chunks that the owner has been given, all in order.
+  // Number of chunks that the owner was given. Checks their order.
   size_t chunks_to(int32_t owner) const {
     size_t bytes = 0;
     for (const transport::OutMessage& m : host.queued) {
@@ -153,8 +154,8 @@ struct Giver {
 
 }  // namespace
 
-TEST_CASE("no more goes ahead of the result than the lead") {
-  // Half of the lead for each of the two others, in whole chunks.
+TEST_CASE("the data ahead of the result is limited by the send window") {
+  // Each of the two others has half of the window, in whole chunks.
   for (const auto& [lead_bytes, chunks] :
        {std::pair<size_t, size_t>{1, 2}, {4095, 2}, {10 * 1024 + 1000, 5}}) {
     Giver giver(lead_bytes);
@@ -173,19 +174,21 @@ TEST_CASE("no more goes ahead of the result than the lead") {
   CHECK(Giver(1 << 20).chunks_to(1) == 30);
 }
 
-TEST_CASE("what comes back in no time makes the lead longer, for later calls too") {
+TEST_CASE(
+    "results that come back at once make the send window longer, also for later "
+    "calls") {
   Giver giver(1);
   collectives::LeadWindow& window = giver.host.learnt(Rank(1)).lead_window;
-  giver.give_back(1, Giver::kChunk);  // nothing is timed before it
+  giver.give_back(1, Giver::kChunk);  // no time is measured before it
   giver.host.manual_clock.advance(milliseconds(5));
   giver.give_back(1, Giver::kChunk);
   CHECK(window.times() == 1);
-  giver.give_back(1, Giver::kChunk);  // what went with the first
+  giver.give_back(1, Giver::kChunk);  // was sent when the first came back
   CHECK(window.times() == 2);
   CHECK(giver.chunks_to(1) == 3 + 4);
 }
 
-TEST_CASE("pieces that come back make no smaller ones") {
+TEST_CASE("small pieces that come back do not release small pieces") {
   Giver giver(1);
   giver.host.learnt(Rank(1)).lead_window.on_back(0, Duration(1),
                                                  TimePoint(Duration(1)));
@@ -197,7 +200,7 @@ TEST_CASE("pieces that come back make no smaller ones") {
   CHECK(giver.host.queued.size() == 2 + 6000 / Giver::kChunk);
 }
 
-TEST_CASE("nobody gives back more than was given") {
+TEST_CASE("an owner that gives back more than it was given is refused") {
   Giver giver(1);
   giver.give_back(1, Giver::kChunk);
   transport::FrameHeader header;
@@ -209,20 +212,20 @@ TEST_CASE("nobody gives back more than was given") {
   CHECK_FALSE(giver.operation->place(Rank(1), header, {}).is_ok());
 }
 
-TEST_CASE("while it holds back, whatever comes lets it go on") {
+TEST_CASE("while data is held back, a frame of any owner continues the call") {
   Giver giver(1);
   CHECK(giver.operation->first_awaited() == kNoRank);
   CHECK(Giver(0).operation->first_awaited() == Rank(1));
 }
 
-TEST_CASE("while another call moves, nothing goes at once") {
+TEST_CASE("while another call makes progress, held-back data is not sent at once") {
   Giver giver(1);
   giver.host.manual_clock.advance(milliseconds(3));
   giver.host.learnt(Rank(2)).gave_back_at = giver.host.clock().now();
   CHECK(giver.operation->next_look() == giver.host.clock().now() + milliseconds(5));
 }
 
-TEST_CASE("while nobody gives back anything the rest goes, to be there in time") {
+TEST_CASE("if no owner gives back anything for a while, the rest is sent") {
   using collectives::DirectReduction;
   Giver giver(1);
   giver.host.manual_clock.advance(milliseconds(4));
@@ -241,7 +244,7 @@ TEST_CASE("while nobody gives back anything the rest goes, to be there in time")
   CHECK(giver.chunks_to(1) == 30);
 }
 
-TEST_CASE("that nothing comes back says nothing of an owner that has all") {
+TEST_CASE("a time without results does not count for an owner that has all data") {
   Giver giver(1);
   for (int i = 0; i < 28; ++i) {
     giver.host.manual_clock.advance(milliseconds(1));
@@ -255,7 +258,7 @@ TEST_CASE("that nothing comes back says nothing of an owner that has all") {
   CHECK(giver.host.learnt(Rank(2)).lead_window.times() == before);
 }
 
-TEST_CASE("a late member takes no longer with a lead, and a long way little longer") {
+TEST_CASE("a send window costs nothing with a late member, and little on a long way") {
   const Call call = allreduce_call(DType::kFloat32, 40'000);
   const auto inputs = inputs_of(4, call, 3);
   const auto taken = [&](size_t lead_bytes, Duration delay, Duration lateness) {
@@ -263,7 +266,7 @@ TEST_CASE("a late member takes no longer with a lead, and a long way little long
     cluster.set_all_delays(delay);
     cluster.set_all_rates(1'000'000);
     TimePoint start{};
-    for (int i = 0; i < 4; ++i) {  // the last one counts
+    for (int i = 0; i < 4; ++i) {  // only the last operation counts
       std::vector<AnswerPtr> answers;
       for (int32_t r = 0; r < 4; ++r) {
         if (r == 3) cluster.run_for(lateness);
@@ -282,7 +285,7 @@ TEST_CASE("a late member takes no longer with a lead, and a long way little long
   }
 }
 
-TEST_CASE("with one owner all is folded there, whatever parts it could have") {
+TEST_CASE("with one owner the whole bucket is folded at one rank") {
   const auto taken = [](Algorithm algorithm) {
     Call call = allreduce_call(DType::kFloat32, 40'000, ReduceOp::kAvg);
     call.algorithm = algorithm;
@@ -299,18 +302,18 @@ TEST_CASE("with one owner all is folded there, whatever parts it could have") {
     REQUIRE(cluster.run_until_done(answers, milliseconds(60'000)));
     return cluster.clock.now() - start;
   };
-  // All of it over a link, and back.
+  // One link carries the whole tensor, there and back.
   CHECK(2 * taken(Algorithm::kOneOwner) > 3 * taken(Algorithm::kDirect));
 }
 
-TEST_CASE("more members than fit into the small table can reduce") {
+TEST_CASE("a group with more members than the small table holds can reduce") {
   ClusterOptions options;
   options.size = 66;
   options.min_shard_bytes = 1 << 20;
   check(options, allreduce_call(DType::kInt32, 5), true);
 }
 
-TEST_CASE("a reduce gives the root the fold and leaves the others' data alone") {
+TEST_CASE("a reduce gives the root the fold and does not change the others' data") {
   for (const int32_t n : {1, 2, 3, 5}) {
     for (int32_t root = 0; root < n; ++root) {
       for (const size_t count : {0u, 3u, 64u, 1001u}) {
@@ -337,7 +340,9 @@ TEST_CASE("a reduce gives the root the fold and leaves the others' data alone") 
   }
 }
 
-TEST_CASE("a reduce_scatter gives each its block, even and uneven, whoever is late") {
+TEST_CASE(
+    "a reduce_scatter gives each member its block, even or uneven, with any late "
+    "member") {
   for (const bool is_even : {true, false}) {
     for (int32_t late = 0; late < 3; ++late) {
       Cluster cluster({.size = 3});
@@ -347,7 +352,7 @@ TEST_CASE("a reduce_scatter gives each its block, even and uneven, whoever is la
                                                  : std::vector<size_t>{700, 0, 33};
       Call call = allreduce_call(DType::kFloat32, counts[0] + counts[1] + counts[2]);
       call.kind = CallKind::kReduceScatter;
-      std::vector<std::vector<Bytes>> blocks(3);  // by giver, by taker
+      std::vector<std::vector<Bytes>> blocks(3);  // by giver, then by taker
       for (size_t giver = 0; giver < 3; ++giver)
         for (size_t taker = 0; taker < 3; ++taker)
           blocks[giver].push_back(
@@ -375,7 +380,7 @@ TEST_CASE("a reduce_scatter gives each its block, even and uneven, whoever is la
   }
 }
 
-TEST_CASE("blocks of a reduce_scatter that differ are told to all") {
+TEST_CASE("all members get an error if blocks of a reduce_scatter differ in size") {
   for (const int32_t late : {0, 1}) {
     Cluster cluster({.size = 2});
     Call call = allreduce_call(DType::kUint8, 100);
@@ -396,7 +401,7 @@ TEST_CASE("blocks of a reduce_scatter that differ are told to all") {
   }
 }
 
-TEST_CASE("nobody leaves a barrier before all have come") {
+TEST_CASE("no member leaves a barrier before all have called") {
   Cluster cluster({.size = 5});
   std::vector<AnswerPtr> answers;
   for (int32_t r = 0; r < 4; ++r) answers.push_back(cluster.barrier(r));
@@ -455,8 +460,8 @@ TEST_CASE("calls that are under way together end one after the other") {
 
 namespace {
 
-// Allreduces whose input comes shard by shard in steps of `step` bytes. What is not
-// there yet is garbage.
+// Allreduces whose input arrives shard by shard in steps of `step` bytes. Input that
+// has not arrived yet is garbage.
 struct InParts {
   InParts(const ClusterOptions& options, Call called, bool in_place)
       : call(std::move(called)),
@@ -491,7 +496,7 @@ struct InParts {
     parts[rank] = std::make_shared<collectives::Parts>(
         ready, [this, rank, &output](size_t begin, size_t end) {
           for (size_t i = begin; i < end; ++i) {
-            REQUIRE(told.emplace(rank, i).second);  // once
+            REQUIRE(told.emplace(rank, i).second);  // each byte once
             results[rank][i] = output[i];
           }
         });
@@ -518,7 +523,7 @@ struct InParts {
 
 }  // namespace
 
-TEST_CASE("an input that comes in parts is folded and returned in parts") {
+TEST_CASE("an input that arrives in parts is folded and returned in parts") {
   constexpr size_t kStep = 512;
   for (const int32_t n : {1, 2, 3, 5}) {
     for (const bool in_place : {true, false}) {
@@ -530,7 +535,7 @@ TEST_CASE("an input that comes in parts is folded and returned in parts") {
         for (size_t r = 0; r < size; ++r) run.start(r, std::min(kStep, shard));
         for (size_t ready = 2 * kStep; ready < shard + kStep; ready += kStep) {
           run.cluster.run_for(milliseconds(10));
-          // What all have given is there everywhere, and no more.
+          // The bytes that all ranks have given are returned everywhere, and no others.
           size_t here = 0;
           for (int32_t s = 0; s < run.plan.num_shards(); ++s)
             here += std::min(ready - kStep, run.plan.num_bytes(s));
@@ -549,14 +554,14 @@ TEST_CASE("an input that comes in parts is folded and returned in parts") {
           REQUIRE(run.results[r] == expected);
           REQUIRE((in_place ? run.sources : run.outputs)[r] == expected);
         }
-        run.give(0, shard + 2 * kStep);  // too late for anything
+        run.give(0, shard + 2 * kStep);  // after the end of the call
         run.cluster.run_idle();
       }
     }
   }
 }
 
-TEST_CASE("an input that comes in parts keeps to the lead, too") {
+TEST_CASE("an input that arrives in parts keeps to the send window") {
   for (const size_t step : {100u, 512u, 700u}) {
     InParts run({.size = 3, .lead_bytes = 1}, allreduce_call(DType::kFloat32, 5000),
                 true);
@@ -575,7 +580,7 @@ TEST_CASE("an input that comes in parts keeps to the lead, too") {
   }
 }
 
-TEST_CASE("a part that does not come fails the call on all members, and no other") {
+TEST_CASE("a part that fails ends its call on all members, and no other call") {
   InParts run({.size = 3}, allreduce_call(DType::kFloat32, 3000), true);
   for (size_t r = 0; r < 3; ++r) run.start(r, 512);
   run.cluster.run_for(milliseconds(10));
@@ -585,7 +590,7 @@ TEST_CASE("a part that does not come fails the call on all members, and no other
     REQUIRE(end.has_value());
     CHECK(end->message().find("the copy of a part failed") != std::string::npos);
   }
-  for (size_t r = 0; r < 3; ++r) run.give(r, 1024);  // nobody listens any more
+  for (size_t r = 0; r < 3; ++r) run.give(r, 1024);  // the call has ended
   run.cluster.run_idle();
   CHECK(run.told.size() == 3u * 3 * 512);
   std::vector<AnswerPtr> next;

@@ -26,7 +26,7 @@ TEST_CASE("pieces go to all streams in turn, and then wait for the slowest") {
   CHECK_FALSE(feed.next());
 }
 
-TEST_CASE("the last piece is what is left, and a stream without bytes has one") {
+TEST_CASE("the last piece is the rest, and a stream without bytes has one piece") {
   EvenFeed feed(3, 10);
   feed.begin(0, 11);
   feed.begin(2, 0);
@@ -36,7 +36,7 @@ TEST_CASE("the last piece is what is left, and a stream without bytes has one") 
   CHECK_FALSE(feed.next());
 }
 
-TEST_CASE("a stream that has ended holds up nobody, and may begin again") {
+TEST_CASE("a stream that has ended delays no other stream, and may begin again") {
   EvenFeed feed(2, 1);
   feed.begin(0, 1);
   feed.begin(1, 10);
@@ -48,13 +48,14 @@ TEST_CASE("a stream that has ended holds up nobody, and may begin again") {
   CHECK(feed.next() == Piece{1, EvenFeed::kLead, EvenFeed::kLead + 1});
   feed.begin(0, 2);
   CHECK(feed.next() == Piece{0, 0, 1});
-  // What leaves of the first time says nothing of what has not been handed out.
+  // Pieces from before the new beginning do not count for pieces after it.
   feed.on_left(0);
   feed.on_left(0);
   CHECK(feed.next() == Piece{0, 1, 2});
 }
 
-TEST_CASE("whatever leaves first, every byte goes once and none far ahead") {
+TEST_CASE(
+    "in any order of leaving, every byte is sent once and no stream gets far ahead") {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&](size_t n) { return random() % n; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Plans are run on numbers in memory, a number for each shard.
+// Tests that run plans on numbers in memory, with one number for each shard.
 #include "collectives/hop_plan.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::vector<HopPlan> plans_of(Algorithm algorithm, int32_t n, const Hosts& hosts
   return plans;
 }
 
-// All ways to place 2 to 8 ranks on 1 to 4 hosts, but for the names of the hosts.
+// All ways to place 2 to 8 ranks on 1 to 4 hosts, up to the names of the hosts.
 std::vector<Hosts> placements() {
   std::vector<Hosts> all, last{{0}};
   for (int32_t n = 2; n <= 8; ++n) {
@@ -69,7 +69,7 @@ int32_t length(const Transfer& t) {
 
 using Numbers = std::vector<double>;  // by shard
 
-// Runs the plans, and looks that each transfer has two ends that agree on it.
+// Runs the plans, and checks that the two ends of each transfer agree.
 std::vector<Numbers> run(const std::vector<HopPlan>& plans, std::vector<Numbers> have) {
   for (int32_t k = 0; k < plans.front().num_hops(); ++k) {
     const auto before = have;
@@ -98,13 +98,13 @@ std::vector<Numbers> run(const std::vector<HopPlan>& plans, std::vector<Numbers>
 
 }  // namespace
 
-TEST_CASE("by each algorithm all ranks have the sum of all") {
+TEST_CASE("with each algorithm all ranks get the sum of all ranks") {
   for (const Algorithm algorithm : kAll) {
     for (int32_t n = 1; n <= kMost; ++n) {
       const auto plans = plans_of(algorithm, n);
       std::vector<Numbers> have;
       const auto shards = static_cast<size_t>(plans.front().num_shards());
-      // Powers of two of which a sum tells who is in it how often.
+      // Powers of two, so that a sum shows how often each rank is in it.
       for (int32_t r = 0; r < n; ++r)
         have.emplace_back(shards, std::ldexp(1.0, 4 * (r % 13)));
       double sum = 0;
@@ -116,7 +116,7 @@ TEST_CASE("by each algorithm all ranks have the sum of all") {
   }
 }
 
-TEST_CASE("all ranks have the same bits of sums that are rounded") {
+TEST_CASE("rounded sums have the same bits on all ranks") {
   std::mt19937_64 random(3);
   std::lognormal_distribution<double> some(0, 4);
   for (const Algorithm algorithm : kAll) {
@@ -135,7 +135,7 @@ TEST_CASE("all ranks have the same bits of sums that are rounded") {
   }
 }
 
-TEST_CASE("plans have the hops of their formulas") {
+TEST_CASE("plans have the number of hops of their formulas") {
   for (int32_t n = 1; n <= kMost; ++n) {
     const auto hops = [&](Algorithm algorithm) {
       return HopPlan(algorithm, n, Rank(n - 1)).num_hops();
@@ -148,7 +148,7 @@ TEST_CASE("plans have the hops of their formulas") {
   }
 }
 
-TEST_CASE("a rank sends the bytes of its algorithm's formula") {
+TEST_CASE("a rank sends as many bytes as the formula of its algorithm says") {
   for (const Algorithm algorithm : kAll) {
     for (int32_t n = 2; n <= kMost; ++n) {
       const auto p = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(n)));
@@ -162,16 +162,17 @@ TEST_CASE("a rank sends the bytes of its algorithm's formula") {
         INFO(name_of(algorithm) << " of " << n << ", rank " << r);
         if (algorithm == Algorithm::kRing) CHECK(sent == 2 * (n - 1));
         if (algorithm != Algorithm::kHalvingDoubling) continue;
-        const int32_t whole = r >= p || r + p < n ? p : 0;  // to or from one beyond p
+        const int32_t whole = r >= p || r + p < n ? p : 0;  // a rank beyond p
         CHECK(sent == (r < p ? 2 * (p - 1) : 0) + whole);
       }
-      // Each but the root gives all of it up once and gets all of it once.
+      // Each rank but the root sends all its data once and receives the whole result
+      // once.
       if (algorithm == Algorithm::kTree) CHECK(of_all == 2 * (n - 1));
     }
   }
 }
 
-TEST_CASE("hop after hop a plan takes what the cost formulas say") {
+TEST_CASE("the hops of a plan take the time of the cost formula") {
   const double bytes = 1 << 20;
   const ordering::CollectiveCosts costs{{50e-6, 1e-9}, 3e-10, 0};
   for (const Algorithm algorithm : kAll) {
@@ -193,7 +194,7 @@ TEST_CASE("hop after hop a plan takes what the cost formulas say") {
   }
 }
 
-TEST_CASE("by two levels all ranks have the sum of all, and the same bits") {
+TEST_CASE("with two levels all ranks get the sum of all ranks, with the same bits") {
   std::mt19937_64 random(5);
   std::lognormal_distribution<double> some(0, 4);
   const auto all = placements();
@@ -220,7 +221,7 @@ TEST_CASE("by two levels all ranks have the sum of all, and the same bits") {
   }
 }
 
-TEST_CASE("by two levels a host sends and gets what a ring of hosts does") {
+TEST_CASE("with two levels a host sends and receives as much as in a ring of hosts") {
   for (const Hosts& hosts : placements()) {
     INFO("ranks on hosts " << text_of(hosts));
     const auto n = static_cast<int32_t>(hosts.size());
@@ -242,14 +243,14 @@ TEST_CASE("by two levels a host sends and gets what a ring of hosts does") {
         down[static_cast<size_t>(to)] += length(out);
       }
     }
-    // 2 (h-1)/h of all.
+    // 2 (h-1)/h of all data, with h hosts.
     const std::vector<int32_t> each(counts.size(), 2 * (num_hosts - 1) * *fewest);
     REQUIRE(up == each);
     REQUIRE(down == each);
   }
 }
 
-TEST_CASE("by two levels plans take what the cost formula says") {
+TEST_CASE("plans with two levels take the time of the cost formula") {
   const double bytes = 1 << 20;
   for (const Hosts& hosts : placements()) {
     ordering::CollectiveCosts costs{{50e-6, 1e-9}, 3e-10};
@@ -284,7 +285,7 @@ TEST_CASE("by two levels plans take what the cost formula says") {
   }
 }
 
-TEST_CASE("two levels without hosts, or each rank on its own, are a ring") {
+TEST_CASE("two levels without hosts, or with each rank on its own host, are a ring") {
   const auto are_equal = [](const Transfer& a, const Transfer& b) {
     return a.peer == b.peer && a.shards.first == b.shards.first &&
            a.shards.end == b.shards.end;

@@ -16,7 +16,7 @@ namespace {
 constexpr Algorithm kAll[] = {Algorithm::kRing, Algorithm::kHalvingDoubling,
                               Algorithm::kTree, Algorithm::kTwoLevel};
 
-// Two hosts, or three, that take turns; some with fewer ranks than others.
+// Ranks take turns on two or three hosts. Some hosts have fewer ranks than others.
 ClusterOptions group_of(int32_t size) {
   ClusterOptions options{.size = size};
   for (int32_t r = 0; r < size; ++r) options.hosts.push_back(r % (size < 7 ? 2 : 3));
@@ -38,7 +38,7 @@ std::vector<Bytes> inputs_of(int32_t size, const Call& call) {
   return inputs;
 }
 
-// What the plans make of it, done one hop after another on whole tensors.
+// The result of the plans, computed hop by hop on whole tensors.
 Bytes by_plan(const Call& call, std::vector<Bytes> have) {
   const auto n = static_cast<int32_t>(have.size());
   const size_t element = size_of(call.dtype);
@@ -72,10 +72,10 @@ Bytes by_plan(const Call& call, std::vector<Bytes> have) {
 struct Way {
   bool in_place = true;
   int32_t late = -1;  // calls a second after the others
-  uint64_t seed = 0;  // of the delays between ranks
+  uint64_t seed = 0;  // of the random delays between ranks
 };
 
-// Runs it on all ranks and compares every bit.
+// Runs the call on all ranks and compares every bit.
 void check(const ClusterOptions& options, const Call& call, const Way& way) {
   INFO(describe(call) << " on " << options.size << ", late " << way.late);
   Cluster cluster(options);
@@ -108,7 +108,7 @@ void check(const ClusterOptions& options, const Call& call, const Way& way) {
     REQUIRE(a->output == expected);
   }
   const double scale = call.op == ReduceOp::kAvg ? 1.0 / options.size : 1.0;
-  if (!is_floating(call.dtype) && options.size > 1)  // whatever the order
+  if (!is_floating(call.dtype) && options.size > 1)  // equal in any order
     REQUIRE(expected == folded(call, inputs, all_ranks(options.size), scale));
   cluster.run_idle();
   for (const auto& a : answers) {
@@ -124,7 +124,7 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("by every algorithm each size is what its hops make of it, on all ranks") {
+TEST_CASE("every algorithm gives the result of its hops on all ranks, for each size") {
   for (const Algorithm algorithm : kAll)
     for (int32_t n = 1; n <= 9; ++n)
       for (const size_t count : {0u, 1u, 3u, 64u, 1001u, 3000u})
@@ -133,11 +133,11 @@ TEST_CASE("by every algorithm each size is what its hops make of it, on all rank
                 {.in_place = n % 2 == 0, .seed = count});
 }
 
-TEST_CASE("by every algorithm each op and dtype that is defined can be reduced") {
+TEST_CASE("every algorithm can reduce every op and dtype that is defined") {
   for (const Algorithm algorithm : kAll)
     for (const int32_t n : {2, 3}) {
       auto options = group_of(n);
-      options.chunk_bytes = 100;  // no multiple of 8 or 16
+      options.chunk_bytes = 100;  // not a multiple of 8 or 16
       for (const DType dtype : all_dtypes())
         for (const ReduceOp op : all_ops())
           if (is_pair_defined(op, dtype))
@@ -145,7 +145,7 @@ TEST_CASE("by every algorithm each op and dtype that is defined can be reduced")
     }
 }
 
-TEST_CASE("by every algorithm one late rank is waited for, wherever it is") {
+TEST_CASE("every algorithm waits for one late rank, at any place") {
   for (const Algorithm algorithm : kAll)
     for (const int32_t n : {4, 5})
       for (int32_t late = 0; late < n; ++late)
@@ -154,13 +154,13 @@ TEST_CASE("by every algorithm one late rank is waited for, wherever it is") {
                 {.in_place = false, .late = late});
 }
 
-TEST_CASE("the bits of a sum do not depend on what comes first") {
+TEST_CASE("the bits of a sum do not depend on the order of arrival") {
   for (const Algorithm algorithm : kAll)
     for (uint64_t seed = 1; seed <= 40; ++seed)
       check(group_of(7), call_by(algorithm, DType::kFloat32, 700), {.seed = seed});
 }
 
-TEST_CASE("calls by different algorithms are under way at once, of any priority") {
+TEST_CASE("calls with different algorithms and priorities run at the same time") {
   Cluster cluster(group_of(5));
   cluster.set_all_delays(milliseconds(2));
   cluster.set_all_rates(200'000);
@@ -183,9 +183,10 @@ TEST_CASE("calls by different algorithms are under way at once, of any priority"
   }
 }
 
-TEST_CASE("by two levels little goes between hosts, wherever their ranks are") {
-  // A link of the cluster is one of two ranks, so the one of a host is not shared: but
-  // what is slow between hosts makes the first and last hops free.
+TEST_CASE(
+    "with two levels little data goes between hosts, for any placement of the ranks") {
+  // A link of the cluster connects two ranks, so ranks of a host do not share their
+  // link. Links between hosts are slow, so hops within a host take almost no time.
   for (const bool is_interleaved : {true, false}) {
     ClusterOptions options{.size = 6};
     for (int32_t r = 0; r < 6; ++r)
@@ -204,14 +205,14 @@ TEST_CASE("by two levels little goes between hosts, wherever their ranks are") {
     std::vector<AnswerPtr> answers;
     for (int32_t r = 0; r < 6; ++r)
       answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
-    // 2 hops with a sixth of 48 kB each way: 160 ms; a ring would take 10 of them.
+    // Two hops with a sixth of 48 kB each take 160 ms. A ring would need ten such hops.
     REQUIRE(cluster.run_until_done(answers, milliseconds(250)));
     for (const auto& a : answers)
       CHECK(a->output == folded(call, inputs, all_ranks(6), 1.0));
   }
 }
 
-TEST_CASE("ranks that go different ways are told both") {
+TEST_CASE("ranks that use different algorithms get an error that names both") {
   Cluster cluster({.size = 3});
   std::vector<AnswerPtr> answers;
   for (int32_t r = 0; r < 3; ++r) {
@@ -227,7 +228,9 @@ TEST_CASE("ranks that go different ways are told both") {
   }
 }
 
-TEST_CASE("a rank that dies at any moment is named by all, and no memory is written") {
+TEST_CASE(
+    "all ranks name a rank that dies at any moment, and no memory is written to "
+    "afterwards") {
   for (const Algorithm algorithm : kAll) {
     const Call call = call_by(algorithm, DType::kFloat32, 2000);
     for (int32_t dead = 0; dead < 5; ++dead) {
@@ -259,7 +262,9 @@ TEST_CASE("a rank that dies at any moment is named by all, and no memory is writ
   }
 }
 
-TEST_CASE("a time-out names who has not called, though others wait for others") {
+TEST_CASE(
+    "a time-out names the rank that has not called, though ranks wait for other "
+    "ranks") {
   for (const Algorithm algorithm : kAll) {
     Cluster cluster(group_of(6));
     cluster.set_all_delays(milliseconds(1));
@@ -278,7 +283,7 @@ TEST_CASE("a time-out names who has not called, though others wait for others") 
   }
 }
 
-TEST_CASE("a rank that stands still ends the calls that wait for it, on all") {
+TEST_CASE("a rank that stands still ends the calls that wait for it, on all ranks") {
   for (const Algorithm algorithm : kAll) {
     for (int32_t still = 0; still < 5; ++still) {
       auto options = group_of(5);

@@ -13,8 +13,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// An owner and the way to it: a least window takes `way` there and back, and one after
-// the other `work`. Windows that are full follow each other.
+// Model of an owner and of the way to it. `way` is the time there and back, and `work`
+// is the owner's time for the smallest window. A full window follows when the one
+// before it is back.
 struct Path {
   Duration way, work;
 
@@ -32,14 +33,14 @@ struct Path {
 
 }  // namespace
 
-TEST_CASE("where the work takes longer than the way the window stays small") {
+TEST_CASE("the window stays small if the work takes longer than the way") {
   LeadWindow window;
   Path path{microseconds(20), milliseconds(1)};
   path.run(window, 100);
   CHECK(window.times() <= 2);
 }
 
-TEST_CASE("a long way is covered, and not by much more than it needs") {
+TEST_CASE("the window covers a long way, and is not much longer than needed") {
   for (const int windows : {2, 5, 17, 40}) {
     LeadWindow window;
     Path path{milliseconds(windows), milliseconds(1)};
@@ -54,7 +55,7 @@ TEST_CASE("a long way is covered, and not by much more than it needs") {
   CHECK(window.times() == LeadWindow::kMostTimes);
 }
 
-TEST_CASE("what comes back late makes the window smaller, down to the least") {
+TEST_CASE("results that come back late make the window smaller, down to the smallest") {
   LeadWindow window;
   Path path{milliseconds(20), milliseconds(1)};
   path.run(window, 3);
@@ -66,7 +67,7 @@ TEST_CASE("what comes back late makes the window smaller, down to the least") {
   }
 }
 
-TEST_CASE("what is never full gets smaller call by call") {
+TEST_CASE("a window that is never full gets smaller with each call") {
   LeadWindow window;
   Path path{milliseconds(20), milliseconds(1)};
   path.run(window, 2);
@@ -76,7 +77,7 @@ TEST_CASE("what is never full gets smaller call by call") {
   }
 }
 
-TEST_CASE("a call that waited for nothing makes the window one longer") {
+TEST_CASE("a call to which nothing comes back makes the window one longer") {
   LeadWindow window;
   window.on_still();
   CHECK(window.times() == 2);
@@ -93,17 +94,17 @@ TEST_CASE("only a full window grows") {
   CHECK(window.times() == 2);
   window.on_back(1, milliseconds(1), now);
   CHECK(window.times() == 2);
-  // Half of what was ahead has waited: less than one least window, then more.
+  // Half of the data ahead has waited: less than the smallest window, and then more.
   window.on_back(1.5, milliseconds(2), now);
   CHECK(window.times() == 2);
   window.on_back(2.5, milliseconds(2), now);
   CHECK(window.times() == 1);
-  // At the least it stays.
+  // The smallest window stays as it is.
   window.on_back(1, milliseconds(50), now);
   CHECK(window.times() == 1);
 }
 
-TEST_CASE("a way that has become longer is measured anew") {
+TEST_CASE("a way that has become longer is measured again") {
   LeadWindow window;
   Path path{milliseconds(1), milliseconds(1)};
   path.run(window, 10);
@@ -112,7 +113,7 @@ TEST_CASE("a way that has become longer is measured anew") {
   CHECK(window.times() == 1);
   path.run(window, 1000);  // more than twice kMemory
   CHECK(window.times() >= 30);
-  // After a long pause at once.
+  // After a long pause it is measured at once.
   path.way = milliseconds(1);
   path.run(window, 10);
   path.way = milliseconds(30);

@@ -36,7 +36,7 @@ Call floats(CallKind kind, uint64_t count) {
 
 }  // namespace
 
-TEST_CASE("an algorithm with hops is for elements of several members") {
+TEST_CASE("an algorithm with hops needs elements and several members") {
   Call call = floats(CallKind::kAllreduce, 8);
   CHECK(makes<DirectReduction>(4, call));
   call.algorithm = Algorithm::kRing;
@@ -46,7 +46,7 @@ TEST_CASE("an algorithm with hops is for elements of several members") {
   CHECK(makes<DirectReduction>(4, call));
 }
 
-TEST_CASE("a broadcast is relayed where it is large and has several receivers") {
+TEST_CASE("a large broadcast with several receivers is relayed") {
   const uint64_t large = OperationSettings().eager_bytes;
   CHECK(makes<BlockExchange>(4, floats(CallKind::kBroadcast, 8)));
   CHECK(makes<RelayedBroadcast>(4, floats(CallKind::kBroadcast, large)));
@@ -54,7 +54,7 @@ TEST_CASE("a broadcast is relayed where it is large and has several receivers") 
   CHECK(makes<BlockExchange>(4, floats(CallKind::kAllgather, large)));
 }
 
-TEST_CASE("of a call between devices the members only hear") {
+TEST_CASE("a call between devices moves no data between the members") {
   Call call = floats(CallKind::kAllreduce, 8);
   call.is_inner = true;
   CHECK(makes<BlockExchange>(4, call));

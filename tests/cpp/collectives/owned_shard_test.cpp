@@ -19,7 +19,7 @@ struct Shard {
   BufferPool pool{0};
   OwnedShard shard{Rank(1), 3, kBytes};
 
-  // `values` are the next bytes of `from`. False when they have no place.
+  // `values` are the next bytes of `from`. Returns false if they have no place.
   bool give(int32_t from, uint64_t offset, const std::vector<float>& values) {
     std::byte* place = shard.place(Rank(from), offset, pool);
     if (place == nullptr) return false;
@@ -34,7 +34,7 @@ const auto kSum = kernels::find_reduce(ReduceOp::kSum, DType::kFloat32);
 
 }  // namespace
 
-TEST_CASE("a contribution is whole when its last byte is here, once") {
+TEST_CASE("a contribution is complete when its last byte arrives, and only once") {
   Shard s;
   std::byte* place = s.shard.place(Rank(0), 0, s.pool);
   REQUIRE(place != nullptr);
@@ -43,14 +43,14 @@ TEST_CASE("a contribution is whole when its last byte is here, once") {
   CHECK(s.shard.place(Rank(0), 8, s.pool) == place + 8);
   CHECK(s.shard.arrived(Rank(0), 8));
   CHECK(s.shard.has(Rank(0)));
-  // What comes again is not taken.
+  // Repeated bytes are not taken.
   CHECK(s.shard.place(Rank(0), 0, s.pool) == nullptr);
   CHECK_FALSE(s.shard.arrived(Rank(0), 8));
   CHECK(s.shard.has(Rank(0)));
   CHECK_FALSE(s.shard.has(Rank(2)));
 }
 
-TEST_CASE("bytes come in order, and from the beginning when they come again") {
+TEST_CASE("bytes arrive in order, and from the beginning when they are sent again") {
   Shard s;
   CHECK(s.shard.place(Rank(0), 4, s.pool) == nullptr);  // without its beginning
   CHECK_FALSE(s.shard.arrived(Rank(0), 4));             // and nothing has come
@@ -68,11 +68,12 @@ TEST_CASE("bytes come in order, and from the beginning when they come again") {
   CHECK(s.shard.has(Rank(0)));
 }
 
-TEST_CASE("what is kept where it lies is folded as what is copied") {
+TEST_CASE("data that is kept where it lies is folded like copied data") {
   Shard s;
   const std::vector<float> theirs{1, 2, 3, 4}, others{10, 20, 30, 40};
   std::vector<float> own{100, 200, 300, 400}, sum(4);
-  // Each number of elements that rank 0 gives at a time is kept, or not.
+  // Pieces of rank 0: the number of elements, and true if the piece is kept where it
+  // lies.
   const auto pieces =
       GENERATE(std::vector<std::pair<int, bool>>{{4, true}},
                std::vector<std::pair<int, bool>>{{1, true}, {3, true}},
@@ -105,7 +106,7 @@ TEST_CASE("what is kept where it lies is folded as what is copied") {
   CHECK(sum == expected);
 }
 
-TEST_CASE("a contribution that begins again keeps nothing of what came before") {
+TEST_CASE("a contribution that begins again drops the data from before") {
   Shard s;
   BufferPool lent{0};
   const auto keep = [&] { return lent.take(8); };
@@ -117,7 +118,7 @@ TEST_CASE("a contribution that begins again keeps nothing of what came before") 
     return Buffer();
   };
   CHECK(s.shard.place(Rank(0), 4, s.pool, count) == nullptr);
-  CHECK(num_asked == 0);  // not the next bytes
+  CHECK(num_asked == 0);  // these are not the next bytes
   REQUIRE(s.give(0, 0, {5, 6, 7, 8}));
   std::vector<float> copy(4);
   s.shard.fold(reinterpret_cast<std::byte*>(copy.data()), kSum, {set_of(3, {0}), {}},
@@ -125,7 +126,7 @@ TEST_CASE("a contribution that begins again keeps nothing of what came before") 
   CHECK(copy == std::vector<float>{5, 6, 7, 8});
 }
 
-TEST_CASE("an empty contribution is whole at once") {
+TEST_CASE("an empty contribution is complete at once") {
   BufferPool pool(0);
   OwnedShard shard(Rank(0), 2, 0);
   CHECK(shard.place(Rank(1), 0, pool) != nullptr);
@@ -133,7 +134,9 @@ TEST_CASE("an empty contribution is whole at once") {
   CHECK(shard.has(Rank(1)));
 }
 
-TEST_CASE("ready is what all that are asked for have reached, ours with the call") {
+TEST_CASE(
+    "ready() counts the bytes that all ranks of the mask have given, ours with our "
+    "call") {
   Shard s;
   const std::vector<float> mine(4, 1.0f);
   const auto* own = reinterpret_cast<const std::byte*>(mine.data());
@@ -146,7 +149,7 @@ TEST_CASE("ready is what all that are asked for have reached, ours with the call
   CHECK(s.shard.ready(kAll, nullptr) == 0);
 }
 
-TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
+TEST_CASE("the fold contains the mask only, in rank order") {
   const std::vector<float> mine = {1e8f, 1, 2, 3};
   const auto* own = reinterpret_cast<const std::byte*>(mine.data());
   struct Row {
@@ -160,7 +163,7 @@ TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
     for (const int32_t r : is_last_first ? std::vector{2, 0} : std::vector{0, 2})
       CHECK(s.give(r, 0, r == 0 ? of_0 : of_2));
     for (const Row& row : {
-             // In another order the first would be 0.
+             // In another order the first element would be 0.
              Row{{0, 1, 2}, 1.0, {1, 111, 222, 333}},
              Row{{0, 2}, 0.5, {-5e7f, 55, 110, 165}},
              Row{{1}, 2.0, {2e8f, 2, 4, 6}},
@@ -168,7 +171,7 @@ TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
          }) {
       std::vector<float> out(4, -1.0f);
       auto* bytes = reinterpret_cast<std::byte*>(out.data());
-      // In two parts, as it is folded ahead.
+      // In two parts, as in a fold that runs ahead.
       s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 0, 8, 4, row.scale);
       CHECK(out[2] == -1.0f);
       s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 8, 16, 4, row.scale);
@@ -178,7 +181,8 @@ TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
   }
 }
 
-TEST_CASE("a stand-in is folded in the place of its data shard, and the other is not") {
+TEST_CASE(
+    "a stand-in is folded at the place of its data shard, instead of the primary") {
   const std::vector<float> mine = {1e8f};
   const auto* own = reinterpret_cast<const std::byte*>(mine.data());
   BufferPool pool(0);
@@ -201,12 +205,12 @@ TEST_CASE("a stand-in is folded in the place of its data shard, and the other is
   CHECK(fold(set_of(5, {1, 2}), {}) == 3);
   CHECK(fold(set_of(5, {1, 2}), other) == 5);
   CHECK(fold(set_of(5, {0, 1, 2}), two) == 1e8f);
-  // In another order the small one would be lost.
+  // In another order the small value would be lost.
   CHECK(fold(set_of(5, {0, 2}), last) == 0);
   CHECK(fold(set_of(5, {0, 1, 2}), last) == 0);
 }
 
-TEST_CASE("more than 64 contributions are folded as well") {
+TEST_CASE("more than 64 contributions can be folded") {
   constexpr int32_t kMany = 130;
   BufferPool pool(0);
   OwnedShard shard(Rank(0), kMany, sizeof(float));

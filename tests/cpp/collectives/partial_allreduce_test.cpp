@@ -39,7 +39,7 @@ double scale_of(const Call& call, size_t contributors, int32_t size) {
   return call.op == ReduceOp::kAvg ? 1.0 / n : static_cast<double>(size) / n;
 }
 
-// Empty when `output` is, shard by shard, the scaled fold of exactly the contributors
+// Empty if `output` is, shard by shard, the scaled fold of exactly those contributors
 // that the outcome names.
 std::string wrong_shard(const Call& call, const Cluster& cluster,
                         const std::vector<Bytes>& inputs, const Answer& answer) {
@@ -70,7 +70,7 @@ bool is_same(const Answer& a, const Answer& b) {
 
 using Ranks = std::vector<Rank>;
 
-// Ranks 0 and 1 have an operation that rank 2 does not call, and rank 2 its result.
+// Ranks 0 and 1 run an operation that rank 2 does not call. Rank 2 gets the result.
 void skip_once(Cluster& cluster, const Call& call, const std::vector<Bytes>& inputs) {
   for (int32_t r = 0; r < 2; ++r)
     cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]);
@@ -80,7 +80,7 @@ void skip_once(Cluster& cluster, const Call& call, const std::vector<Bytes>& inp
 
 }  // namespace
 
-TEST_CASE("with nobody late a partial allreduce is the strict one") {
+TEST_CASE("without late members a partial allreduce equals the strict one") {
   for (int32_t n = 1; n <= 6; ++n) {
     for (const size_t count : {0u, 1u, 100u, 1000u}) {
       Cluster cluster({.size = n});
@@ -102,7 +102,7 @@ TEST_CASE("with nobody late a partial allreduce is the strict one") {
   }
 }
 
-TEST_CASE("a partial allreduce may have one owner, and is the same sum") {
+TEST_CASE("a partial allreduce may have one owner, with the same sum") {
   for (const bool has_one_owner : {false, true}) {
     Cluster cluster({.size = 4});
     cluster.set_all_delays(milliseconds(1));
@@ -123,7 +123,8 @@ TEST_CASE("a partial allreduce may have one owner, and is the same sum") {
 }
 
 TEST_CASE("a late member is skipped, and gets the same result at once when it calls") {
-  // Small: one owner. Large: the late member owns a shard, which it still serves.
+  // A small bucket has one owner. In a large one the late member owns a shard, which it
+  // still serves.
   for (const size_t count : {10u, 1000u}) {
     for (int32_t late = 0; late < 4; ++late) {
       Cluster cluster({.size = 4});
@@ -136,7 +137,7 @@ TEST_CASE("a late member is skipped, and gets the same result at once when it ca
         if (r != late)
           answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
       REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
-      // Two hops and the deadline of a member of which nothing is known yet.
+      // Two hops, and the deadline of a member with unknown lags.
       CHECK(cluster.clock.now() - begin <= milliseconds(103));
       CHECK(cluster.clock.now() - begin >= milliseconds(100));
       cluster.run_for(milliseconds(50));
@@ -156,7 +157,7 @@ TEST_CASE("a late member is skipped, and gets the same result at once when it ca
         REQUIRE(is_same(*a, *answers.front()));
       }
       cluster.run_idle();
-      // It did not send what nobody wants.
+      // The late member did not send data that no member needs.
       for (int32_t r = 0; r < 4; ++r)
         CHECK(cluster.group(r).counters().stale_frames == 0);
       for (const auto& a : answers) {
@@ -167,7 +168,7 @@ TEST_CASE("a late member is skipped, and gets the same result at once when it ca
   }
 }
 
-TEST_CASE("a result that nobody has got goes at once to a late member that calls") {
+TEST_CASE("a late caller gets at once a result that no other member has received") {
   Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});  // rank 0 owns it
   cluster.set_all_delays(milliseconds(1));
   const Call call = skip_call(10);
@@ -183,8 +184,8 @@ TEST_CASE("a result that nobody has got goes at once to a late member that calls
   auto first = cluster.allreduce(0, call, inputs[0]);
   cluster.allreduce(1, call, inputs[1]);
   cluster.run_for(milliseconds(120));
-  REQUIRE_FALSE(first->is_done());        // closed without rank 2, and not acknowledged
-  cluster.allreduce(2, call, inputs[2]);  // that which it has missed
+  REQUIRE_FALSE(first->is_done());        // closed without rank 2, not acknowledged
+  cluster.allreduce(2, call, inputs[2]);  // the operation that it has missed
   auto late = cluster.allreduce(2, call, inputs[2]);
   cluster.run_for(milliseconds(3));
   CHECK(late->is_ok());
@@ -207,15 +208,18 @@ TEST_CASE("a call that has failed sends no result to a late member") {
   const auto first = cluster.allreduce(0, call, inputs[0], milliseconds(150));
   cluster.allreduce(1, call, inputs[1]);
   cluster.run_for(milliseconds(160));
-  REQUIRE(first->is_done());  // closed without rank 2, and not acknowledged
+  REQUIRE(first->is_done());  // closed without rank 2, not acknowledged
   CHECK_FALSE(first->is_ok());
   cluster.run_for(milliseconds(1000));
   CHECK(num_sent == 1);
   CHECK(num_late == 0);
 }
 
-TEST_CASE("an owner that has stood still reads its messages before a full result") {
-  // In a turn, or before it: then other links may hold messages of that time.
+TEST_CASE(
+    "an owner that has stood still reads its messages before it exposes a full "
+    "result") {
+  // The process stands still in a turn, or before it. In the second case other links
+  // may hold messages of that time.
   for (const auto& [turn, unread] : {std::pair{milliseconds(0), milliseconds(0)},
                                      {milliseconds(700), milliseconds(0)},
                                      {milliseconds(0), milliseconds(700)}}) {
@@ -241,7 +245,7 @@ TEST_CASE("an owner that has stood still reads its messages before a full result
   }
 }
 
-TEST_CASE("the divisor is what is in it, or the world") {
+TEST_CASE("the divisor is the number of contributors, or the world size") {
   const auto result = [](ReduceOp op, straggler::Divisor divisor) {
     Cluster cluster({.size = 4});
     Call call = skip_call(1, op);
@@ -261,11 +265,12 @@ TEST_CASE("the divisor is what is in it, or the world") {
   CHECK(result(ReduceOp::kAvg, straggler::Divisor::kWorld) == 9);
 }
 
-TEST_CASE("a member on a slow link is cancelled and does not send stale bytes") {
+TEST_CASE(
+    "the send of a member on a slow link is cancelled, and sends no stale bytes") {
   Cluster cluster({.size = 3});
   const Call call = skip_call(30'000);
   const auto inputs = inputs_of(3, call, 1);
-  // 40,000 bytes to each owner take it 800 ms; the rest of the network takes no time.
+  // Its 40,000 bytes to each owner take 800 ms. All other links take no time.
   cluster.network.set_rate(Rank(2), Rank(0), 50'000);
   cluster.network.set_rate(Rank(2), Rank(1), 50'000);
   std::vector<AnswerPtr> answers;
@@ -277,7 +282,7 @@ TEST_CASE("a member on a slow link is cancelled and does not send stale bytes") 
   CHECK(slow.skipped == Ranks{Rank(2)});
   CHECK(slow.cancelled_bytes > 60'000);
   CHECK(cluster.group(2).counters().cancelled_bytes >= slow.cancelled_bytes);
-  // Nobody waited for what it owned either: that went to another member.
+  // No member waited for its shard either: the shard went to another member.
   for (const auto& shard : slow.shards) {
     CHECK(shard.contributors.size() == 2);
     CHECK(shard.owner != Rank(2));
@@ -286,10 +291,11 @@ TEST_CASE("a member on a slow link is cancelled and does not send stale bytes") 
     CHECK(wrong_shard(call, cluster, inputs, *a).empty());
     CHECK(is_same(*a, *answers[0]));
   }
-  // The deadline of a contribution, of an owner, and of the new owner.
+  // The deadlines of a contribution, of an owner, and of the new owner.
   for (const auto& a : answers) CHECK(a->at - begin < milliseconds(420));
   cluster.run_idle();
-  // 40,000 bytes of its own result in chunks of 256 + 64, and not the stale ones.
+  // The link carries 40,000 bytes of its own result in chunks of 256 + 64 bytes, and no
+  // stale bytes.
   CHECK(cluster.clock.now() - begin < milliseconds(1200));
   for (const auto& a : answers) {
     CHECK(a->memory_is_free);
@@ -297,8 +303,8 @@ TEST_CASE("a member on a slow link is cancelled and does not send stale bytes") 
   }
 }
 
-TEST_CASE("what is half received at the close goes nowhere") {
-  // Its first chunk of two is under way to the owner when the shard closes; a second
+TEST_CASE("a contribution that is half received at the close is dropped") {
+  // The first of two chunks is on its way to the owner when the shard closes. A second
   // operation takes memory of the pool at that moment.
   Cluster cluster({.size = 3, .chunk_bytes = 4096, .min_shard_bytes = 1 << 20});
   const Call call = skip_call(2048);
@@ -318,7 +324,9 @@ TEST_CASE("what is half received at the close goes nowhere") {
   }
 }
 
-TEST_CASE("operations that are ahead are counted, and read from the log in order") {
+TEST_CASE(
+    "a member knows how many operations it has missed, and gets their results in "
+    "order") {
   Cluster cluster({.size = 3});
   const Call call = skip_call(100);
   std::vector<std::vector<Bytes>> inputs;
@@ -330,7 +338,7 @@ TEST_CASE("operations that are ahead are counted, and read from the log in order
     for (int32_t r = 0; r < 2; ++r)
       now.push_back(cluster.allreduce(r, call, inputs.back()[static_cast<size_t>(r)]));
     REQUIRE(cluster.run_until_done(now, milliseconds(300)));
-    // From the second on it is known to be behind and not waited for.
+    // From the second operation on, rank 2 is known to be behind and is not waited for.
     if (op > 0) CHECK(cluster.clock.now() == begin);
     cluster.run_idle();
     CHECK(cluster.group(2).known_up_to() == op + 1);
@@ -343,7 +351,7 @@ TEST_CASE("operations that are ahead are counted, and read from the log in order
     CHECK(is_same(*late, *answers[2 * op]));
     CHECK(cluster.group(2).known_up_to() == 5);
   }
-  // Everybody learns that it is back, and waits for it again.
+  // All members learn that rank 2 is back, and wait for it again.
   cluster.run_idle();
   const auto again = inputs_of(3, call, 99);
   std::vector<AnswerPtr> last;
@@ -356,7 +364,7 @@ TEST_CASE("operations that are ahead are counted, and read from the log in order
   CHECK(last[0]->outcome.kind == OutcomeKind::kComplete);
 }
 
-TEST_CASE("a full log makes the others wait") {
+TEST_CASE("a full log makes the other members wait") {
   Cluster cluster({.size = 3, .log_bytes = 2900});
   const Call call = skip_call(100);  // 400 bytes, and 1024 for the operation
   const auto inputs = inputs_of(3, call, 1);
@@ -374,7 +382,7 @@ TEST_CASE("a full log makes the others wait") {
   CHECK(answers[4]->outcome.kind == OutcomeKind::kComplete);
 }
 
-TEST_CASE("fewer than min_contributors close nothing") {
+TEST_CASE("fewer than min_contributors cannot close a shard") {
   Cluster cluster({.size = 4});
   Call call = skip_call(200);
   call.policy.min_contributors = 3;
@@ -405,9 +413,9 @@ TEST_CASE("a member is waited for after max_consecutive_skips") {
   REQUIRE(cluster.run_until_done(answers, milliseconds(10)));
 }
 
-TEST_CASE("a member that has called is not behind, also as its own owner") {
-  // Rank 0, the owner, is late in an operation, then calls; in the next ones the others
-  // wait for it again.
+TEST_CASE("a member that has called is not behind, also if it is the owner") {
+  // Rank 0, the owner, is late in an operation and then calls. In the next operations
+  // the others wait for it again.
   Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});
   const Call call = skip_call(10);
   const auto inputs = inputs_of(3, call, 1);
@@ -431,12 +439,12 @@ namespace {
 
 using Answers = std::vector<std::vector<AnswerPtr>>;  // by rank, by operation
 
-// Every promise of an allreduce, checked on what came out. Returns what is wrong.
+// Checks each guarantee of an allreduce on the answers. Returns the first violation.
 std::string broken_promise(const std::vector<Call>& calls, Cluster& cluster,
                            const std::vector<std::vector<Bytes>>& inputs,
                            const Answers& answers) {
-  // Whom the others have left out, because it did not answer for long, ends with an
-  // error, and may have seen other results just before (tests/cpp/sim has the rule).
+  // A member that the others have excluded ends with an error, and may have seen other
+  // results just before (tests/cpp/sim has the rule).
   const membership::View* newest = &cluster.group(0).view();
   for (int32_t r = 1; r < cluster.size(); ++r)
     if (cluster.group(r).view().number > newest->number)
@@ -465,7 +473,7 @@ std::string broken_promise(const std::vector<Call>& calls, Cluster& cluster,
   return {};
 }
 
-// Random delays, rates and lateness. Returns what is wrong with the outcome.
+// Runs a schedule with random delays, rates and lateness. Returns the first violation.
 std::string run_schedule(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return random() % n; };
@@ -544,7 +552,9 @@ std::string run_schedule(uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("random schedules: all expose one mask and its fold, each call ends") {
+TEST_CASE(
+    "in random schedules all members expose one mask and its fold, and each call "
+    "ends") {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     INFO("seed " << seed);
     REQUIRE(run_schedule(seed) == "");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Three primaries and a backup, rank 3, if not said otherwise: every member owns a
-// shard, links take 1 ms.
+// Tests with three primaries and a backup, rank 3, unless a test has other numbers.
+// Every member owns a shard, and links take 1 ms.
 #include <set>
 
 #include "collectives/partial_allreduce.h"
@@ -32,7 +32,7 @@ Call backed_up_call(size_t count, int32_t backups = 1,
   return call;
 }
 
-// A group, and what the data shards of its next operation are.
+// A group, and the data shards of its next operation.
 struct Backed {
   explicit Backed(const Call& what, int32_t size = 4, size_t min_shard = 64)
       : call(what),
@@ -64,13 +64,13 @@ struct Backed {
   bool run(Duration limit = milliseconds(5000)) {
     return cluster.run_until_done(answers, limit);
   }
-  // The mean of these data shards, as if all had come from their primaries.
+  // The mean of these data shards, as if all came from their primaries.
   Bytes mean(const std::vector<int32_t>& data_shards) const {
     Ranks ranks;
     for (const int32_t d : data_shards) ranks.emplace_back(d);
     return folded(call, inputs, ranks, 1.0 / static_cast<double>(ranks.size()));
   }
-  // Operations with everybody in time, so that lags are known.
+  // Runs operations in which all members are in time, so that lags are known.
   void warm_up(int32_t shadowed = 0) {
     for (int i = 0; i < 4; ++i) {
       for (int32_t r = 0; r < primaries; ++r) primary(r);
@@ -99,7 +99,7 @@ struct Backed {
   int32_t primaries;
   Cluster cluster;
   uint64_t seed = 1;
-  std::vector<Bytes> inputs;  // by data shard; of backups what is of nobody
+  std::vector<Bytes> inputs;  // by data shard, then those of the backups
   std::vector<AnswerPtr> answers;
   uint64_t bytes_of_backups = 0;
   int num_asked = 0;
@@ -110,7 +110,7 @@ constexpr int32_t kNobody = straggler::kAnyDataShard;
 
 }  // namespace
 
-TEST_CASE("with nobody late a backup costs no bytes and no time") {
+TEST_CASE("without late members a backup costs no bytes and no time") {
   for (const size_t count : {0u, 1u, 100u, 1000u}) {
     Backed b(backed_up_call(count));
     for (int i = 0; i < 3; ++i) {
@@ -132,8 +132,8 @@ TEST_CASE("with nobody late a backup costs no bytes and no time") {
   }
 }
 
-TEST_CASE("a late primary is covered bit for bit, whichever it is") {
-  for (const size_t count : {10u, 1000u}) {  // one owner, and each of them
+TEST_CASE("a late primary is covered bit for bit, at each rank") {
+  for (const size_t count : {10u, 1000u}) {  // one owner, then an owner per rank
     for (int32_t late = 0; late < 3; ++late) {
       Backed b(backed_up_call(count));
       b.warm_up(late);
@@ -149,7 +149,7 @@ TEST_CASE("a late primary is covered bit for bit, whichever it is") {
         for (const auto& shard : a->outcome.shards)
           CHECK(shard.stand_ins == StandIns{{Rank(late), Rank(3)}});
       }
-      // At most one contribution more.
+      // At most one more contribution.
       CHECK(b.bytes_of_backups > 0);
       CHECK(b.bytes_of_backups <= b.call.bytes());
       b.cluster.run_for(milliseconds(50));
@@ -162,7 +162,7 @@ TEST_CASE("a late primary is covered bit for bit, whichever it is") {
   }
 }
 
-TEST_CASE("the two copies are counted once, in both orders of arrival") {
+TEST_CASE("the two copies of a data shard count once, in both orders of arrival") {
   for (const bool is_primary_first : {true, false}) {
     Backed b(backed_up_call(10), 4, 1 << 20);  // rank 0 owns it
     b.warm_up(2);
@@ -177,7 +177,7 @@ TEST_CASE("the two copies are counted once, in both orders of arrival") {
     };
     for (int32_t r = 0; r < 3; ++r) b.primary(r);
     b.backup(3, 2);
-    // Neither is here in time: both are on their way when the first one comes.
+    // Neither copy is in time. Both are on their way when the first one arrives.
     REQUIRE(b.run());
     CHECK(b.num_asked == 1);
     CHECK(b.all_have(b.mean({0, 1, 2})));
@@ -189,7 +189,7 @@ TEST_CASE("the two copies are counted once, in both orders of arrival") {
   }
 }
 
-TEST_CASE("two late with one backup: one is covered, one is skipped, both are named") {
+TEST_CASE("of two late primaries one backup covers one, and the outcome names both") {
   Backed b(backed_up_call(1000));
   b.warm_up(1);
   b.primary(0);
@@ -211,7 +211,7 @@ TEST_CASE("two late with one backup: one is covered, one is skipped, both are na
   CHECK(b.cluster.group(2).counters().skipped_own == 1);
 }
 
-TEST_CASE("one that is late again and again is stood in for without waiting for it") {
+TEST_CASE("a primary that is late again and again is covered without a wait") {
   Backed b(backed_up_call(1000));
   b.warm_up(2);
   for (int i = 0; i < 3; ++i) {
@@ -221,7 +221,8 @@ TEST_CASE("one that is late again and again is stood in for without waiting for 
     const TimePoint begin = b.cluster.clock.now();
     REQUIRE(b.run());
     CHECK(b.all_have(b.mean({0, 1, 2})));
-    // It is known to be behind: offer, question, contribution, result, acknowledgement.
+    // It is known to be behind, so these remain: offer, question, contribution, result,
+    // acknowledgement.
     if (i > 0) CHECK(b.cluster.clock.now() - begin <= milliseconds(5));
     b.renew();
   }
@@ -239,14 +240,14 @@ TEST_CASE("the data shard of a dead primary comes from the backup") {
     CHECK(b.all_have(b.mean({0, 1, 2})));
     for (const auto& a : b.answers) {
       CHECK(a->outcome.stand_ins == StandIns{{Rank(1), Rank(3)}});
-      // The first was new when it was a member.
+      // In the first operation it was still a member.
       CHECK(a->outcome.out == (i == 0 ? Ranks{} : Ranks{Rank(1)}));
     }
     b.renew();
   }
 }
 
-TEST_CASE("a dead backup costs nothing but itself") {
+TEST_CASE("a dead backup costs nothing but its own help") {
   Backed b(backed_up_call(1000));
   b.warm_up();
   b.cluster.kill(3);
@@ -264,7 +265,7 @@ TEST_CASE("a dead backup costs nothing but itself") {
   CHECK(b.all_have(b.mean({0, 1})));
 }
 
-TEST_CASE("a backup that dies after it was asked is waited for no longer") {
+TEST_CASE("a backup that dies after it was asked is no longer waited for") {
   Backed b(backed_up_call(10), 4, 1 << 20);
   b.warm_up(2);
   const TimePoint begin = b.cluster.clock.now();
@@ -283,7 +284,7 @@ TEST_CASE("a backup that dies after it was asked is waited for no longer") {
   CHECK(b.all_have(b.mean({0, 1})));
 }
 
-TEST_CASE("a substitute fills the hole with what it has computed") {
+TEST_CASE("a substitute fills the missing data shard with its own data") {
   Backed b(backed_up_call(1000, 1, BackupMode::kSubstitute));
   b.warm_up();
   b.primary(0);
@@ -295,7 +296,8 @@ TEST_CASE("a substitute fills the hole with what it has computed") {
     CHECK(a->outcome.stand_ins == StandIns{{Rank(1), Rank(3)}});
 }
 
-TEST_CASE("n_plus_b ends with as many as there are primaries, whoever they are") {
+TEST_CASE(
+    "n_plus_b ends with as many contributions as there are primaries, from any ranks") {
   Backed b(backed_up_call(1000, 1, BackupMode::kNPlusB));
   for (const int32_t r : {0, 1, 3}) b.primary(r);
   const TimePoint begin = b.cluster.clock.now();
@@ -308,7 +310,7 @@ TEST_CASE("n_plus_b ends with as many as there are primaries, whoever they are")
   }
 }
 
-TEST_CASE("with replicas any primary may be late, and nobody waits") {
+TEST_CASE("with replicas any primary may be late without a wait") {
   Backed b(backed_up_call(1000, 2, BackupMode::kReplicate));
   b.primary(0);
   b.backup(2, 0);
@@ -323,13 +325,13 @@ TEST_CASE("with replicas any primary may be late, and nobody waits") {
   CHECK(b.all_have(b.mean({0, 1})));
 }
 
-TEST_CASE("a shadow with other bits ends the call on every member, by name") {
-  for (const int32_t first : {1, 3}) {  // whichever copy comes first
+TEST_CASE("a shadow with different bits ends the call on every member, with its name") {
+  for (const int32_t first : {1, 3}) {  // the copy that arrives first
     for (const size_t count : {1u, 1000u}) {
       Call call = backed_up_call(count);
       call.policy.verify_shadows = true;
       Backed b(call);
-      // Equal bits are fine, and cost their bytes.
+      // Equal bits are accepted, and cost their bytes.
       for (int32_t r = 0; r < 3; ++r) b.primary(r);
       b.backup(3, 1);
       REQUIRE(b.run());
@@ -362,7 +364,7 @@ TEST_CASE("a shadow with other bits ends the call on every member, by name") {
   }
 }
 
-TEST_CASE("members that disagree on backups are told so, all of them") {
+TEST_CASE("all members get an error if they disagree on backups") {
   const auto change = GENERATE(0, 1, 2);
   Backed b(backed_up_call(100), 5);
   Call other = b.call;
@@ -382,7 +384,7 @@ TEST_CASE("members that disagree on backups are told so, all of them") {
   }
 }
 
-TEST_CASE("an owner that is a backup whose caller is late serves as others do") {
+TEST_CASE("a backup that owns a shard serves it while its caller is late") {
   Backed b(backed_up_call(1000));
   for (int32_t r = 0; r < 3; ++r) b.primary(r);
   REQUIRE(b.run(milliseconds(3)));
@@ -394,7 +396,9 @@ TEST_CASE("an owner that is a backup whose caller is late serves as others do") 
   CHECK(b.all_have(b.mean({0, 1, 2})));
 }
 
-TEST_CASE("what no backup can fill any more ends the call soon, and not before") {
+TEST_CASE(
+    "a call ends soon after no backup can fill its missing data shard, and not "
+    "before") {
   const auto begin_one = [](BackupMode mode) {
     Call call = backed_up_call(1000, 1, mode);
     call.policy.min_contributors = 2;
@@ -432,7 +436,7 @@ TEST_CASE("what no backup can fill any more ends the call soon, and not before")
   }
 }
 
-TEST_CASE("what two backups have computed is put together") {
+TEST_CASE("the data shards that two backups have computed are counted together") {
   Call call = backed_up_call(1000, 2);
   call.policy.min_contributors = 3;
   Backed b(call, 5);
@@ -442,13 +446,13 @@ TEST_CASE("what two backups have computed is put together") {
   b.primary(0);
   b.primary(1);
   b.backup(3, 0);
-  b.backup(4, 1);  // neither knows of the other
+  b.backup(4, 1);  // no backup knows of the other
   REQUIRE(b.run(milliseconds(3)));
   for (const auto& a : b.answers)
     CHECK(a->status.message().find("with 2 of 3 data shards") != std::string::npos);
 }
 
-TEST_CASE("a result that a dead primary is in may be had all the same") {
+TEST_CASE("members may receive a result that contains the data of a dead primary") {
   Call call = backed_up_call(1000);
   call.policy.min_contributors = 2;
   Backed b(call, 3);
@@ -467,7 +471,8 @@ TEST_CASE("a result that a dead primary is in may be had all the same") {
   CHECK(b.all_have(b.mean({0, 1})));
 }
 
-TEST_CASE("a question to a backup ends also while others are asked whether they live") {
+TEST_CASE(
+    "a question to a backup ends also while other members are asked if they live") {
   Backed b(backed_up_call(10), 4, 1 << 20);  // rank 0 owns it
   b.warm_up(2);
   b.primary(0);
@@ -475,8 +480,9 @@ TEST_CASE("a question to a backup ends also while others are asked whether they 
   REQUIRE(b.run());
   CHECK(b.all_have(b.mean({0, 1})));
   b.renew();
-  // Ranks 2 and 3 are known to be behind, and only half of the members have called:
-  // before the answers the backup is there after all, and then it is slow.
+  // Ranks 2 and 3 are known to be behind, and only half of the members have called. So
+  // the owner asks the others. The backup calls before they answer, but then it is
+  // slow.
   const TimePoint begin = b.cluster.clock.now();
   bool is_waiting = false;
   b.hold = [&](Rank from, Rank, const FrameHeader& header, TimePoint at) {
@@ -494,7 +500,7 @@ TEST_CASE("a question to a backup ends also while others are asked whether they 
   CHECK(b.all_have(b.mean({0, 1})));
 }
 
-TEST_CASE("with one primary a covered call takes as long as with more") {
+TEST_CASE("with one primary a covered call takes no longer than with more") {
   Backed b(backed_up_call(1000), 2);
   b.warm_up();
   for (int i = 0; i < 3; ++i) {
@@ -503,7 +509,7 @@ TEST_CASE("with one primary a covered call takes as long as with more") {
     REQUIRE(b.run());
     CHECK(b.all_have(b.input(0)));
     CHECK(b.answers[0]->outcome.stand_ins == StandIns{{Rank(0), Rank(1)}});
-    // Only the primary can acknowledge the result, and it is there at once.
+    // Only the primary can acknowledge the result, and it does so at once.
     CHECK(b.cluster.clock.now() - begin <= milliseconds(30));
     b.cluster.run_for(milliseconds(100));
     b.primary(0);
@@ -512,19 +518,21 @@ TEST_CASE("with one primary a covered call takes as long as with more") {
   }
 }
 
-TEST_CASE("a full result has left when half of the others have it, backups too") {
+TEST_CASE(
+    "the owner's call ends when half of the others have the full result, backups "
+    "included") {
   Backed b(backed_up_call(1000, 3), 6, 1 << 20);  // rank 0 owns it
   b.warm_up();
   for (const int32_t r : {2, 3, 4, 5})
     b.cluster.network.set_rate(Rank(0), Rank(r), r < 4 ? 200'000 : 50'000);
-  const bool have_called = GENERATE(true, false);  // the backups
+  const bool have_called = GENERATE(true, false);  // true if the backups have
   if (have_called)
     for (int32_t r = 3; r < 6; ++r) b.backup(r, 0);
   b.cluster.run_for(milliseconds(5));
   const TimePoint begin = b.cluster.clock.now();
   for (int32_t r = 0; r < 3; ++r) b.primary(r);
   REQUIRE(b.run());
-  // One of the other two primaries has it at once, and rank 2 after 20 ms.
+  // One of the other two primaries has the result at once, and rank 2 after 20 ms.
   Duration first = Duration::max();
   for (const auto& a : b.answers) first = std::min(first, a->at - begin);
   CHECK(first <= milliseconds(5));
@@ -534,7 +542,7 @@ TEST_CASE("a full result has left when half of the others have it, backups too")
   CHECK(b.all_have(b.mean({0, 1, 2})));
 }
 
-TEST_CASE("a slow owner is suspected also where backups make up the quorum") {
+TEST_CASE("a slow owner is suspected also if backups complete the quorum") {
   Call call = backed_up_call(1000);
   call.policy.min_contributors = 3;
   Backed b(call);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Results that an owner sends before it has closed the shard.
+// Tests of results that an owner sends before it has closed the shard.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -36,7 +36,7 @@ struct Steady {
   Bytes input = random_elements(call.dtype, call.count, 7);
 };
 
-// Results by their names (transport/outbox.h): equal names must mean equal bytes.
+// Results by their names (transport/outbox.h). Equal names must mean equal bytes.
 struct Results {
   void note(const transport::OutMessage& m) {
     if (m.header.kind != FrameKind::kResult || m.bytes == 0) return;
@@ -57,7 +57,7 @@ struct Results {
   using Name = std::tuple<const void*, uint32_t, uint16_t, uint64_t>;
   std::map<Name, std::vector<std::byte>> named;
   std::map<Name, size_t> num_messages;
-  std::vector<std::shared_ptr<transport::SendOwner>> owners;  // so names stay theirs
+  std::vector<std::shared_ptr<transport::SendOwner>> owners;  // so names stay unique
 };
 
 bool is_last(const FrameHeader& h) {
@@ -66,9 +66,10 @@ bool is_last(const FrameHeader& h) {
 
 }  // namespace
 
-TEST_CASE("all of a result but its last piece is sent before the last contribution") {
+TEST_CASE(
+    "an owner sends all but the last piece of a result before the last contribution") {
   Steady s;
-  // By owner: arrivals of the last bytes that it gets, and of its result at rank 0.
+  // By owner: arrival of the last bytes that it gets, and of its result at rank 0.
   std::map<int32_t, TimePoint> whole, first_piece, last_piece;
   s.cluster.network.set_tap(
       [&](Rank from, Rank to, const FrameHeader& h, TimePoint arrives) {
@@ -89,9 +90,9 @@ TEST_CASE("all of a result but its last piece is sent before the last contributi
   }
 }
 
-TEST_CASE("a result of which pieces are sent goes again if a member is left out") {
+TEST_CASE("a result that was sent in part is sent again if a member is skipped") {
   Steady s;
-  // Of the contribution of kLate to rank 0 all comes soon but its last pieces.
+  // All of the contribution of kLate to rank 0 arrives soon, except its last pieces.
   const auto total = s.call.bytes() / 4;
   const size_t stops_at = GENERATE(0.3, 0.9) * static_cast<double>(total);
   CAPTURE(stops_at);

@@ -15,7 +15,7 @@ using std::chrono::microseconds;
 namespace {
 
 using Ranks = std::vector<Rank>;
-// By rank, what it gives to each rank.
+// By rank: the blocks that it gives to each rank.
 using Inputs = std::vector<std::vector<Bytes>>;
 
 Call scatter_call(int32_t size, size_t count, ReduceOp op = ReduceOp::kSum) {
@@ -39,7 +39,7 @@ Inputs inputs_of(int32_t size, const Call& call, uint64_t seed) {
   return inputs;
 }
 
-// Of the block of `rank`.
+// The fold of the block of `rank`.
 Bytes expected(const Call& call, const Inputs& inputs, int32_t rank,
                const Ranks& contributors) {
   std::vector<Bytes> blocks;
@@ -52,14 +52,14 @@ Bytes expected(const Call& call, const Inputs& inputs, int32_t rank,
                                       static_cast<int32_t>(inputs.size())));
 }
 
-// The entry of its own block is the first one with its owner.
+// The entry of the block of `rank`, which is the first entry with this owner.
 const collectives::ShardOutcome* own_shard(const Answer& answer, int32_t rank) {
   for (const auto& shard : answer.outcome.shards)
     if (shard.owner == Rank(rank)) return &shard;
   return nullptr;
 }
 
-// What is wrong with the answer of a call that ended well; empty: nothing.
+// The error in the answer of a call that should end well; empty: none.
 std::string wrong(const Call& call, const Inputs& inputs, int32_t rank,
                   const Answer& answer) {
   if (answer.times != 1) return concat(answer.times, " answers");
@@ -94,7 +94,7 @@ AnswerPtr call_on(Cluster& cluster, int32_t rank, const Call& call,
 
 }  // namespace
 
-TEST_CASE("with nobody late a partial reduce_scatter is the strict one") {
+TEST_CASE("without late members a partial reduce_scatter equals the strict one") {
   for (int32_t n = 1; n <= 6; ++n) {
     for (const size_t count : {0u, 1u, 100u, 1000u}) {
       for (const bool in_place : {false, true}) {
@@ -122,7 +122,7 @@ TEST_CASE("with nobody late a partial reduce_scatter is the strict one") {
   }
 }
 
-TEST_CASE("a late member is left out by all, and has its own block at once") {
+TEST_CASE("all members skip a late member, which gets its own block at once") {
   for (int32_t late = 0; late < 4; ++late) {
     Cluster cluster({.size = 4});
     cluster.set_all_delays(milliseconds(1));
@@ -137,7 +137,7 @@ TEST_CASE("a late member is left out by all, and has its own block at once") {
       others.push_back(answers[static_cast<size_t>(r)]);
     }
     REQUIRE(cluster.run_until_done(others, milliseconds(200)));
-    // One hop and the deadline of a member of which nothing is known yet.
+    // One hop, and the deadline of a member with unknown lags.
     CHECK(cluster.clock.now() - begin == milliseconds(101));
     cluster.run_for(milliseconds(50));
     const auto own = call_on(cluster, late, call, inputs);
@@ -154,20 +154,21 @@ TEST_CASE("a late member is left out by all, and has its own block at once") {
       CHECK(cluster.group(r).counters().skipped_own == (r == late ? 1 : 0));
     }
     cluster.run_idle();
-    // It did not send what nobody wants.
+    // The late member did not send data that no member needs.
     for (int32_t r = 0; r < 4; ++r)
       CHECK(cluster.group(r).counters().stale_frames == 0);
   }
 }
 
-TEST_CASE("masks differ between ranks, and nobody is in doubt about its own") {
-  // The link from 0 to 1 is slow: 1 goes on without 0, all others have it.
+TEST_CASE("masks differ between ranks, and each rank knows the mask of its own block") {
+  // The link from 0 to 1 is slow: rank 1 goes on without rank 0, and all others have
+  // its data.
   Cluster cluster({.size = 4});
   const Call call = scatter_call(4, 2000);
   const Inputs inputs = inputs_of(4, call, 2);
   cluster.network.set_rate(Rank(0), Rank(1), 10'000);
   std::vector<AnswerPtr> answers;
-  // In place: what was folded ahead must not be where the own input is.
+  // In place: data that is folded ahead must not overwrite the own input.
   for (int32_t r = 0; r < 4; ++r)
     answers.push_back(call_on(cluster, r, call, inputs, true));
   REQUIRE(cluster.run_until_done(answers, milliseconds(101)));
@@ -179,14 +180,16 @@ TEST_CASE("masks differ between ranks, and nobody is in doubt about its own") {
     CHECK(own_shard(*answers[static_cast<size_t>(r)], r)->contributors.size() ==
           (is_short ? 3u : 4u));
   }
-  // 0 did not wait to hear of it, and its stale bytes were cancelled when it did.
+  // Rank 0 did not wait for this news, and its stale bytes were cancelled when the news
+  // came.
   CHECK(answers[0]->at - TimePoint{} < milliseconds(20));
   CHECK(answers[0]->outcome.kind == OutcomeKind::kComplete);
   CHECK(cluster.group(0).counters().cancelled_bytes > 6000);
 }
 
-TEST_CASE("a slow receiver holds nobody up, and still gets what was meant for it") {
-  // Its links take 8,000 bytes a second each; the callers' input is gone long before.
+TEST_CASE("a slow receiver delays no other member, and still gets its data") {
+  // Its links carry 8,000 bytes per second each. The callers have their input back long
+  // before.
   Cluster cluster({.size = 3});
   Call call = scatter_call(3, 1000);
   call.policy.ceiling = call.policy.floor = milliseconds(5000);
@@ -208,7 +211,7 @@ TEST_CASE("a slow receiver holds nobody up, and still gets what was meant for it
 }
 
 TEST_CASE("a contribution that comes too slowly is waited for half as long") {
-  // In many frames, or in one of which a part is here.
+  // In many frames, or in one frame that has arrived in part.
   const size_t chunk_bytes = GENERATE(size_t{16} << 10, size_t{256} << 10);
   CAPTURE(chunk_bytes);
   Cluster cluster({.size = 4, .chunk_bytes = chunk_bytes});
@@ -217,7 +220,7 @@ TEST_CASE("a contribution that comes too slowly is waited for half as long") {
   const Inputs inputs = inputs_of(4, call, 1);
   for (const bool is_slow : {false, true}) {
     for (int32_t r = 0; is_slow && r < 3; ++r)
-      cluster.network.set_rate(Rank(3), Rank(r), 2'000'000);  // in 50 ms
+      cluster.network.set_rate(Rank(3), Rank(r), 2'000'000);  // a contribution in 50 ms
     for (int op = 0; op < (is_slow ? 1 : 20); ++op) {
       std::vector<AnswerPtr> answers;
       for (int32_t r = 0; r < 4; ++r)
@@ -233,8 +236,8 @@ TEST_CASE("a contribution that comes too slowly is waited for half as long") {
   }
 }
 
-TEST_CASE("what is kept for a member that does not call is bounded by the log") {
-  // 1200 bytes and 1024 for the operation: two fit.
+TEST_CASE("the log bounds the data that is kept for a member that does not call") {
+  // 1200 bytes, and 1024 for the operation: two operations fit.
   Cluster cluster({.size = 3, .window_bytes = 2000, .log_bytes = 5000});
   const Call call = scatter_call(3, 100);
   const Inputs inputs = inputs_of(3, call, 4);
@@ -249,7 +252,7 @@ TEST_CASE("what is kept for a member that does not call is bounded by the log") 
   for (size_t op = 0; op < 3; ++op) {
     answers[2].push_back(call_on(cluster, 2, call, inputs));
     cluster.run_for(milliseconds(10));
-    // What lay in the windows comes from memory that its sender has long had back.
+    // Data in the windows comes from memory that its sender got back long ago.
     REQUIRE(wrong(call, inputs, 2, *answers[2][op]) == "");
     CHECK(own_shard(*answers[2][op], 2)->contributors.size() == 3);
   }
@@ -275,7 +278,7 @@ TEST_CASE("a member is waited for after max_consecutive_skips reduce_scatters") 
   REQUIRE(cluster.run_until_done(answers, milliseconds(10)));
 }
 
-TEST_CASE("after a death the others go on, while min_contributors are left") {
+TEST_CASE("after a death the others go on while min_contributors are left") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   Call call = scatter_call(4, 200);
@@ -285,7 +288,7 @@ TEST_CASE("after a death the others go on, while min_contributors are left") {
   for (int32_t r = 0; r < 3; ++r) answers.push_back(call_on(cluster, r, call, inputs));
   cluster.run_for(milliseconds(5));
   cluster.kill(3);
-  // Nobody waits for the deadline of a dead member.
+  // No member waits for the deadline of a dead member.
   REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
   for (int32_t r = 0; r < 3; ++r) {
     REQUIRE(wrong(call, inputs, r, *answers[static_cast<size_t>(r)]) == "");
@@ -304,13 +307,14 @@ TEST_CASE("after a death the others go on, while min_contributors are left") {
   }
 }
 
-TEST_CASE("who leaves after its last call takes nothing from those behind it") {
+TEST_CASE(
+    "members that leave after their last call cost a member that is behind no data") {
   for (const bool has_called : {false, true}) {
     Cluster cluster({.size = 4});
     cluster.set_all_delays(milliseconds(1));
     Call call = scatter_call(4, 200);
     const Inputs inputs = inputs_of(4, call, 5);
-    // Rank 2 misses a piece of what a slow rank 3 gives, or its own caller.
+    // Rank 2 waits for a piece from rank 3, or its own caller is late.
     if (has_called) cluster.network.set_delay(Rank(3), Rank(2), milliseconds(20));
     std::vector<AnswerPtr> answers;
     for (const int32_t r : {0, 1, 3})
@@ -335,7 +339,7 @@ TEST_CASE("who leaves after its last call takes nothing from those behind it") {
   }
 }
 
-TEST_CASE("one that was out hears that its block is nobody's, and goes on") {
+TEST_CASE("a rejoined member learns that nobody has its block, and goes on") {
   ClusterOptions options{.size = 4};
   options.heartbeat = {milliseconds(10), milliseconds(50)};
   Cluster cluster(options);
@@ -366,7 +370,7 @@ TEST_CASE("one that was out hears that its block is nobody's, and goes on") {
   }
 }
 
-TEST_CASE("one that was out while it waited in its call hears the same") {
+TEST_CASE("a member that is excluded during its call gets the same error") {
   ClusterOptions options{.size = 4};
   options.heartbeat = {milliseconds(10), milliseconds(50)};
   Cluster cluster(options);
@@ -390,7 +394,8 @@ TEST_CASE("one that was out while it waited in its call hears the same") {
     CHECK(wrong(call, inputs, r, *answers[static_cast<size_t>(r)]) == "");
 }
 
-TEST_CASE("blocks may differ in size between ranks, not for a rank") {
+TEST_CASE(
+    "blocks may differ in size between ranks, but not between givers to one rank") {
   Cluster cluster({.size = 2});
   const Call call = scatter_call(2, 8);
   const auto block = [&](size_t count, uint64_t seed) {
@@ -411,7 +416,7 @@ TEST_CASE("blocks may differ in size between ranks, not for a rank") {
   }
 }
 
-TEST_CASE("ranks with different policies are told so") {
+TEST_CASE("ranks with different policies get an error that names both") {
   Cluster cluster({.size = 2});
   const Call call = scatter_call(2, 8);
   Call other = call;
@@ -436,7 +441,7 @@ class Schedule {
   explicit Schedule(uint64_t seed)
       : random_(seed), cluster_(options()), n_(static_cast<size_t>(cluster_.size())) {}
 
-  // Returns what is wrong.
+  // Returns the first violation.
   std::string run() {
     disturb();
     choose_call();
@@ -471,7 +476,8 @@ class Schedule {
   }
 
   void disturb() {
-    // One may die; then the others answer at once, and nobody else is left out.
+    // One member may die. Then the links have no other faults, so all others answer at
+    // once and stay in the view.
     if (n_ >= 4 && below(4) == 0) dead_ = below(n_);
     for (int32_t a = 0; a < cluster_.size(); ++a) {
       for (int32_t b = 0; b < cluster_.size(); ++b) {
@@ -491,7 +497,7 @@ class Schedule {
     call_ = scatter_call(cluster_.size(), 0,
                          below(2) == 0 ? ReduceOp::kSum : ReduceOp::kAvg);
     call_.policy.ceiling = milliseconds(20 + below(60));
-    // One may die.
+    // One member may die.
     if (below(2) == 0)
       call_.policy.min_contributors = static_cast<int32_t>(1 + below(n_ - 1));
     call_.policy.max_consecutive_skips = static_cast<uint32_t>(1 + below(5));
@@ -526,8 +532,8 @@ class Schedule {
         cluster_.clock.now() + microseconds(is_late ? below(200'000) : below(4'000));
   }
 
-  // Each block is the fold of its mask in the order of ranks, also where its sender
-  // had its memory back; who was left out and heard of it in time says so.
+  // Each block is the fold of its mask in rank order, even if the sender has its memory
+  // back. A skipped member that learned of it in time reports it.
   std::string broken_promise() {
     for (size_t r = 0; r < n_; ++r) {
       if (is_dead_ && r == *dead_) continue;
@@ -563,7 +569,8 @@ class Schedule {
 
 }  // namespace
 
-TEST_CASE("random schedules: each block is the fold of its mask, each call ends") {
+TEST_CASE(
+    "in random schedules each block is the fold of its mask, and each call ends") {
   for (uint64_t seed = 1; seed <= 1500; ++seed) {
     INFO("seed " << seed);
     REQUIRE(Schedule(seed).run() == "");

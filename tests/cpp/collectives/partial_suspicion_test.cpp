@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Skippable operations in which the result of an owner is missing: who is blamed, after
-// what time, and who is not.
+// Tests of skippable operations in which the result of an owner is missing: which owner
+// is suspected, and when.
 #include "harness/late_member.h"
 
 using namespace aikido;
@@ -9,7 +9,7 @@ using namespace aikido::testing;
 
 namespace {
 
-// Four members with equal links, and how long a call takes there as a rule.
+// Four members with equal links that know the usual time of a call.
 struct Settled {
   explicit Settled(int num_ops = 20, uint64_t bytes_per_second = 10'000'000,
                    Duration floor = milliseconds(5), size_t chunk_bytes = 16 << 10)
@@ -25,7 +25,7 @@ struct Settled {
     for (int32_t r = 0; r < kLate; ++r)
       cluster.network.set_rate(Rank(kLate), Rank(r), bytes_per_second);
   }
-  // The answers of all, kLate last.
+  // The answers of all members, kLate last.
   std::vector<AnswerPtr> call_all() {
     start = cluster.clock.now();
     std::vector<AnswerPtr> answers;
@@ -33,7 +33,7 @@ struct Settled {
       answers.push_back(cluster.allreduce(r, call, input));
     return answers;
   }
-  // Until these have ended, in milliseconds since the call.
+  // Runs until these have ended. Returns the milliseconds since the call.
   double took(const std::vector<AnswerPtr>& answers) {
     REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
     return to_ms(cluster.clock.now() - start);
@@ -51,9 +51,10 @@ struct Settled {
 
 }  // namespace
 
-TEST_CASE("nobody is suspected who waits for a member that is in time elsewhere") {
+TEST_CASE(
+    "an owner that waits for a member that is in time elsewhere is not suspected") {
   Settled s(10);
-  // Rank 1 alone gets the bytes of the last one late, by less than the grace.
+  // Only rank 1 gets the bytes of kLate late, by less than the grace.
   s.cluster.network.set_rate(Rank(kLate), Rank(1), 8'000'000);
   for (int op = 0; op < 3; ++op) run_operation(s.cluster, s.call, {});
   CHECK(owns(s.cluster, 1));
@@ -66,7 +67,7 @@ TEST_CASE("two owners do not suspect each other") {
   const Bytes input = random_elements(call.dtype, call.count, 7);
   cluster.kill(2);
   for (int op = 0; op < 20; ++op) {
-    // After the first, what the first sends the second takes long, one way and then the
+    // After the first operation one owner's data takes long, in turns one and the
     // other.
     if (op > 0) cluster.network.set_rate(Rank(op % 2), Rank(1 - op % 2), 2'000'000);
     cluster.network.set_rate(Rank(1 - op % 2), Rank(op % 2), 100'000'000);
@@ -80,7 +81,7 @@ TEST_CASE("two owners do not suspect each other") {
   CHECK(cluster.group(0).view().number == 2);
 }
 
-TEST_CASE("who owns a part, too, is one owner") {
+TEST_CASE("an owner of a shard that also owns a part counts as one owner") {
   const int lead_ms = GENERATE(range(20, 32, 2));
   CAPTURE(lead_ms);
   Settled s;
@@ -90,10 +91,10 @@ TEST_CASE("who owns a part, too, is one owner") {
       answers.push_back(s.cluster.allreduce(r, s.call, s.input));
     return answers;
   };
-  // The caller of the last one stays away, and its link to another one is slow, which
-  // so lacks a result while the others are in the next operation. There the shard of
-  // the last one goes in parts. Those of two owners come, and of their shards all but
-  // the last bytes.
+  // The caller of kLate stays away, and its link to rank 2 is slow. So rank 2 lacks a
+  // result while the others are in the next operation. In that operation the shard of
+  // kLate is divided into parts. Rank 2 gets these parts, but not the last bytes of the
+  // shards of ranks 0 and 1.
   s.cluster.network.set_rate(Rank(kLate), Rank(2), 5'000);
   const std::vector<AnswerPtr> before = call({0, 1, 2});
   REQUIRE(s.cluster.run_until_done({before[0], before[1]}, milliseconds(500)));
@@ -114,13 +115,14 @@ TEST_CASE("who owns a part, too, is one owner") {
   CHECK((owns(s.cluster, 0) || owns(s.cluster, 1)));
 }
 
-TEST_CASE("when an uplink turns bad the others wait for its rank once, not per shard") {
+TEST_CASE(
+    "when an uplink turns bad the others wait for its rank once, not once per shard") {
   struct Row {
     uint64_t bytes_per_second;
     double most_ms;
   };
-  // With the first the verdict on its shard comes through, but not the shard. Each time
-  // that somebody waits in vain costs more than what is left to these.
+  // With the first rate the result header of its shard arrives, but not the shard. A
+  // second wait in vain would exceed these limits.
   const Row row = GENERATE(Row{100'000, 72}, Row{5'000, 79});
   CAPTURE(row.bytes_per_second);
   Settled s;
@@ -131,9 +133,10 @@ TEST_CASE("when an uplink turns bad the others wait for its rank once, not per s
   CHECK(first < row.most_ms);
 }
 
-TEST_CASE("an owner whose caller is late is not suspected for that") {
-  // Its uplink carries its contribution when the others close without it, so the result
-  // of its shard comes after theirs. The last lag is longer than the operation.
+TEST_CASE("an owner is not suspected because its caller is late") {
+  // Its uplink still carries its contribution when the others close without it. So the
+  // result of its shard comes after the other results. The last lag is longer than the
+  // operation.
   const Duration lag = milliseconds(GENERATE(50, 90, 400));
   CAPTURE(to_ms(lag));
   Settled s(10, 1'000'000);  // a shard in 100 ms
@@ -150,9 +153,9 @@ TEST_CASE("an owner whose caller is late is not suspected for that") {
   CHECK(owns(s.cluster, kLate));
 }
 
-TEST_CASE("a result that will soon be here is waited for") {
-  // To move the shard of the last one and to send all contributions to it again takes
-  // until 330 ms after the calls.
+TEST_CASE("a result that will arrive soon is waited for") {
+  // Moving the shard of kLate and sending all contributions again would end 330 ms
+  // after the calls.
   struct Row {
     int lag_ms;
     uint64_t bytes_per_second;
@@ -170,9 +173,11 @@ TEST_CASE("a result that will soon be here is waited for") {
   CHECK(owns(s.cluster, kLate));
 }
 
-TEST_CASE("one shard without a member says that it cannot have exposed its own") {
+TEST_CASE(
+    "a shard without a member shows that this member cannot have exposed its own "
+    "shard") {
   Settled s;
-  // Only the first owner, who is to change the view, has its contribution.
+  // Only the first owner, which changes the view, has the contribution of kLate.
   s.cluster.network.set_rate(Rank(kLate), Rank(0), 16'000'000);
   auto answers = s.call_all();
   s.cluster.run_for(milliseconds(9));
@@ -185,10 +190,10 @@ TEST_CASE("one shard without a member says that it cannot have exposed its own")
 }
 
 TEST_CASE(
-    "who was too slow with its result gets no time at the new owner of its shard") {
+    "an owner whose result was too slow gets no time at the new owner of its shard") {
   Settled s;
   auto answers = s.call_all();
-  s.cluster.run_for(milliseconds(15));  // all contributions are where they belong
+  s.cluster.run_for(milliseconds(15));  // all contributions have arrived
   s.slow_uplink(20'000);
   const double took = s.took_by_others(answers);
   CHECK_FALSE(owns(s.cluster, kLate));
@@ -197,10 +202,9 @@ TEST_CASE(
   CHECK(took < 104);
 }
 
-TEST_CASE(
-    "a result that one other has is not waited for because that one has gone on") {
+TEST_CASE("members get a missing result from a member that has it and has gone on") {
   Settled s;
-  // To 1 and 2 neither the result of the last owner comes, nor an answer.
+  // Neither the result of kLate nor its answers arrive at ranks 1 and 2.
   s.cluster.network.set_tap([](Rank from, Rank to, const transport::FrameHeader& h,
                                TimePoint arrives) {
     const bool is_slow =
@@ -216,18 +220,19 @@ TEST_CASE(
 }
 
 TEST_CASE("an uplink that turns bad costs half of the time that its rank has") {
-  // In many frames, or in one of which a part is here.
+  // In many frames, or in one frame that has arrived in part.
   const size_t chunk_bytes = GENERATE(size_t{16} << 10, size_t{256} << 10);
   CAPTURE(chunk_bytes);
   Settled s(20, 1'000'000'000, milliseconds(20), chunk_bytes);
   s.slow_uplink(2'000'000);  // a contribution in 50 ms
   const auto answers = s.call_all();
-  // 12 for the contributions and half of the 20, 3 for results, 8 for another view.
+  // 12 ms for the contributions and half of the 20 ms, 3 ms for results, 8 ms for
+  // another view.
   CHECK(s.took_by_others(answers) < 12 + 3 + 8);
   CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(kLate)});
 }
 
-TEST_CASE("of two owners one that is slow is found out by those that own nothing") {
+TEST_CASE("members that own nothing find out which of two owners is slow") {
   Cluster cluster({.size = 5, .min_shard_bytes = 128 << 10});
   cluster.set_all_delays(milliseconds(1));
   cluster.set_all_rates(10'000'000);

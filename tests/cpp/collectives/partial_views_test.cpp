@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Skippable operations whose shard goes to others in parts, because its owner is lost.
+// Tests of skippable operations in which the shard of a lost owner is divided among
+// others.
 #include <map>
 
 #include "harness/catch.h"
@@ -33,7 +34,7 @@ void check_same(const std::vector<AnswerPtr>& answers) {
   }
 }
 
-// Results of `from` do not come to `to`.
+// Keeps results of `from` away from the ranks `to`.
 void keep_back(Cluster& cluster, int32_t from, const std::vector<int32_t>& to) {
   cluster.network.set_tap([=](Rank a, Rank b, const transport::FrameHeader& h,
                               TimePoint arrives) {
@@ -45,14 +46,14 @@ void keep_back(Cluster& cluster, int32_t from, const std::vector<int32_t>& to) {
 
 }  // namespace
 
-TEST_CASE("all that are left get and send a part of the shard of a lost owner") {
+TEST_CASE("each remaining member gets and sends a part of the shard of a lost owner") {
   for (const bool is_small : {false, true}) {
     Cluster cluster({.size = 4,
                      .chunk_bytes = 16 << 10,
                      .min_shard_bytes = is_small ? size_t{1'000'000} : size_t{64}});
     cluster.set_all_delays(milliseconds(1));
     cluster.set_all_rates(50'000'000);
-    std::map<int32_t, uint64_t> sent_again;  // to each: bytes of contributions
+    std::map<int32_t, uint64_t> sent_again;  // bytes of contributions, by receiver
     cluster.network.set_tap(
         [&](Rank, Rank to, const transport::FrameHeader& h, TimePoint arrives) {
           if (h.view > 1 && h.kind == transport::FrameKind::kContrib)
@@ -65,7 +66,7 @@ TEST_CASE("all that are left get and send a part of the shard of a lost owner") 
     answers.pop_back();
     REQUIRE(cluster.run_until_done(answers, milliseconds(2000)));
     check_same(answers);
-    // A shard with no room for two parts has one new owner.
+    // A shard without room for two parts has one new owner.
     const std::vector<int32_t> whole = {0, 1, 2, 0}, parts = {0, 1, 2, 0, 1, 2};
     CHECK(owners_of(*answers[0]) == (is_small ? whole : parts));
     for (const auto& shard : answers[0]->outcome.shards)
@@ -76,7 +77,7 @@ TEST_CASE("all that are left get and send a part of the shard of a lost owner") 
   }
 }
 
-TEST_CASE("a shard that one other has whole is sent on whole") {
+TEST_CASE("a shard that one member has completely is passed on as a whole") {
   Cluster cluster({.size = 4, .chunk_bytes = 16 << 10});
   cluster.set_all_delays(milliseconds(1));
   keep_back(cluster, 3, {0, 2});
@@ -94,14 +95,15 @@ TEST_CASE("a shard that one other has whole is sent on whole") {
   }
 }
 
-TEST_CASE("who has a shard in parts sends it on in parts, long after its call") {
+TEST_CASE(
+    "a member that has a shard in parts passes it on in parts, long after its call") {
   Cluster cluster({.size = 5, .chunk_bytes = 16 << 10});
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(kCount), {0, 1, 2, 3, 4});
   cluster.run_for(std::chrono::microseconds(500));
   cluster.kill(4);
   answers.pop_back();
-  // Nothing of what 0 owns gets to 3, and the others go on.
+  // Rank 3 gets nothing of the shard of rank 0, and the others go on.
   keep_back(cluster, 0, {3});
   cluster.run_for(milliseconds(9));
   for (const size_t r : {0u, 1u, 2u}) REQUIRE(answers[r]->is_ok());
@@ -115,7 +117,7 @@ TEST_CASE("who has a shard in parts sends it on in parts, long after its call") 
   CHECK(answers[3]->outcome.shards.size() == 4 + 4);
 }
 
-TEST_CASE("who waits for a part names its owner, and nobody else") {
+TEST_CASE("a member that waits for a part names the owner of the part only") {
   Cluster cluster({.size = 4, .chunk_bytes = 16 << 10});
   cluster.set_all_delays(milliseconds(1));
   const Call call = skip_sum_call(kCount);
@@ -135,7 +137,7 @@ TEST_CASE("who waits for a part names its owner, and nobody else") {
   CHECK(text.find("rank 0") == std::string::npos);
 }
 
-TEST_CASE("parts whose owner is lost as well go to one of the rest") {
+TEST_CASE("parts of an owner that is lost, too, go to one of the remaining members") {
   Cluster cluster({.size = 5, .chunk_bytes = 16 << 10});
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(kCount), {0, 1, 2, 3, 4});

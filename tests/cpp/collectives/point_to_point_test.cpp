@@ -34,7 +34,8 @@ void check_done(Cluster& cluster, const std::vector<AnswerPtr>& answers) {
 
 }  // namespace
 
-TEST_CASE("a send is over when it has gone at once, and what waits keeps its number") {
+TEST_CASE(
+    "a send that leaves at once is done at once, and a waiting one keeps its number") {
   using transport::FrameKind;
   IdleHost host(2);
   collectives::Mailbox mailbox(&host);
@@ -61,7 +62,7 @@ TEST_CASE("a send is over when it has gone at once, and what waits keeps its num
   CHECK((first.header.kind == FrameKind::kP2pData && first.header.tag == 5 &&
          first.header.seq == 1 && first.header.total_bytes == 100 &&
          first.bytes == 100 && first.owner == nullptr));
-  // One that the link has to queue is over later, and one that has to wait for its
+  // A send that the link has to queue is done later. A send that has to wait for its
   // receive is only announced.
   host.takes_at_once = false;
   send(60);
@@ -76,7 +77,7 @@ TEST_CASE("a send is over when it has gone at once, and what waits keeps its num
          host.queued[1].header.seq == 3));
   host.queued[0].owner->on_sent(0);
   CHECK(num_over == 2);
-  // What goes at once counts for the window, too.
+  // Sends that leave at once count for the window, too.
   const uint64_t window = host.settings().window_bytes;
   const size_t most = host.settings().eager_bytes;
   for (uint64_t i = 0; i < window / most; ++i) send(most);
@@ -87,7 +88,8 @@ TEST_CASE("a send is over when it has gone at once, and what waits keeps its num
 TEST_CASE("messages of one tag are matched in the order of sending") {
   Cluster cluster({.size = 2});
   std::vector<AnswerPtr> all;
-  // Eager is up to 64 bytes: small and large ones in turn, with any priority.
+  // Messages up to 64 bytes are eager. Small and large messages take turns, with any
+  // priority.
   const std::vector<size_t> sizes = {10, 5000, 0, 64, 65, 1, 3000, 0};
   for (size_t i = 0; i < sizes.size(); ++i)
     all.push_back(cluster.send(0, 1, 7, text(sizes[i], static_cast<unsigned char>(i)),
@@ -100,7 +102,7 @@ TEST_CASE("messages of one tag are matched in the order of sending") {
           text(sizes[i], static_cast<unsigned char>(i)));
 }
 
-TEST_CASE("an urgent message does not wait for less urgent ones before it") {
+TEST_CASE("an urgent message does not wait for less urgent messages before it") {
   Cluster cluster({.size = 2});
   cluster.set_all_rates(20'000);
   std::vector<AnswerPtr> all;
@@ -112,17 +114,17 @@ TEST_CASE("an urgent message does not wait for less urgent ones before it") {
   send(1, 10, 5);
   check_done(cluster, all);
   all.clear();
-  // Small ones, that would go unasked: 13 ms each, or more.
+  // Small messages, which are sent without a request, take 13 ms each or more.
   for (int i = 0; i < 20; ++i) send(0, 64, 0);
   const auto urgent = send(1, 10, 5);
   REQUIRE(cluster.run_until_done({urgent}, milliseconds(9000)));
   const auto num_done =
       std::count_if(all.begin(), all.end(), [](const auto& a) { return a->is_done(); });
-  CHECK(num_done < 30);  // of 42: sends and receives
+  CHECK(num_done < 30);  // of 42 sends and receives
   check_done(cluster, all);
 }
 
-TEST_CASE("four tags can be received in another order than they were sent") {
+TEST_CASE("messages with four tags can be received in another order than sent") {
   for (const size_t bytes : {8u, 1000u}) {
     Cluster cluster({.size = 2});
     std::vector<AnswerPtr> all;
@@ -137,8 +139,8 @@ TEST_CASE("four tags can be received in another order than they were sent") {
   }
 }
 
-TEST_CASE("small messages that nobody takes wait at their sender beyond the window") {
-  Cluster cluster({.size = 2, .window_bytes = 3200});  // a message counts for 256 more
+TEST_CASE("small messages without a receive wait at their sender beyond the window") {
+  Cluster cluster({.size = 2, .window_bytes = 3200});  // each message counts 256 more
   const auto num_through = [&](const std::vector<AnswerPtr>& answers) {
     cluster.run_for(milliseconds(1));
     return std::count_if(answers.begin(), answers.end(),
@@ -148,13 +150,13 @@ TEST_CASE("small messages that nobody takes wait at their sender beyond the wind
   for (unsigned char i = 0; i < 50; ++i)
     sends.push_back(cluster.send(0, 1, i % 3, text(64, i)));
   CHECK(num_through(sends) == 10);
-  // Other directions have windows of their own.
+  // The other direction has a window of its own.
   CHECK(num_through({cluster.send(1, 0, 0, text(64, 0))}) == 1);
   for (int32_t i = 0; i < 50; ++i) receives.push_back(cluster.receive(1, 0, i % 3, 64));
   check_done(cluster, sends);
   check_done(cluster, receives);
   for (unsigned char i = 0; i < 50; ++i) CHECK(receives[i]->output == text(64, i));
-  // All was taken, and the sender was told of most.
+  // All messages were received, and the sender knows of most of them.
   sends.clear();
   for (unsigned char i = 0; i < 50; ++i)
     sends.push_back(cluster.send(0, 1, 0, text(64, i)));
@@ -177,7 +179,7 @@ TEST_CASE("messages that were given up make room in the window") {
   CHECK(sent->is_ok());  // without a receive
 }
 
-TEST_CASE("a receive from anyone takes what is there, and says from whom") {
+TEST_CASE("a receive from any source takes a waiting message, and names its sender") {
   Cluster cluster({.size = 3});
   auto first = cluster.receive(0, std::nullopt, 1, 4);
   auto second = cluster.receive(0, std::nullopt, 1, 400);
@@ -225,7 +227,7 @@ TEST_CASE("a message to itself that was given up is not read any more") {
   CHECK(late->output != text(100, 1));
 }
 
-TEST_CASE("a receive of another size is told so, and the next one is in order") {
+TEST_CASE("a receive of another size gets an error, and the next receive is in order") {
   for (const size_t bytes : {16u, 1000u}) {
     for (const bool is_local : {false, true}) {
       Cluster cluster({.size = 2});
@@ -247,7 +249,8 @@ TEST_CASE("a receive of another size is told so, and the next one is in order") 
   }
 }
 
-TEST_CASE("a message that nobody takes, or sends, times out with the other's name") {
+TEST_CASE(
+    "a message that is not received, or not sent, times out with the other's name") {
   Cluster cluster({.size = 2});
   const auto large = cluster.send(0, 1, 5, text(1000, 1), 0, milliseconds(300));
   const auto receive = cluster.receive(1, 0, 6, 8, milliseconds(200));
@@ -266,8 +269,10 @@ TEST_CASE("a message that nobody takes, or sends, times out with the other's nam
   CHECK(large->status.culprit() == Rank(1));
 }
 
-TEST_CASE("a message that its sender gives up ends its receive, now or later") {
-  for (const size_t bytes : {size_t{60}, size_t{1000}}) {  // unasked; asked for
+TEST_CASE(
+    "a message that its sender gives up ends its receive, whether posted before or "
+    "later") {
+  for (const size_t bytes : {size_t{60}, size_t{1000}}) {  // eager; on request
     for (const bool is_posted : {true, false}) {
       Cluster cluster({.size = 2, .chunk_bytes = 16});
       cluster.network.set_rate(Rank(0), Rank(1), 100);
@@ -287,7 +292,7 @@ TEST_CASE("a message that its sender gives up ends its receive, now or later") {
       cluster.run_idle();
       CHECK(receive->times == 1);
       if (is_posted) CHECK(receive->memory_is_untouched());
-      // The next one is not disturbed.
+      // The next message is not disturbed.
       const auto again = cluster.receive(1, 0, 0, 10);
       const auto more = cluster.send(0, 1, 0, text(10, 2));
       check_done(cluster, {again, more});
@@ -296,7 +301,7 @@ TEST_CASE("a message that its sender gives up ends its receive, now or later") {
   }
 }
 
-TEST_CASE("memory of a receive that timed out half way is not touched again") {
+TEST_CASE("the memory of a receive that timed out half way is not touched again") {
   Cluster cluster({.size = 2});
   cluster.network.set_rate(Rank(0), Rank(1), 10'000);
   const auto receive = cluster.receive(1, 0, 0, 1000, milliseconds(50));
@@ -312,9 +317,9 @@ TEST_CASE("memory of a receive that timed out half way is not touched again") {
   CHECK(again->output == text(10, 2));
 }
 
-TEST_CASE("memory of a receive is not touched after the group was given up") {
-  for (const size_t bytes : {size_t{60}, size_t{1000}}) {  // unasked; asked for
-    // Without a receive an early one is on its way into a buffer of the group.
+TEST_CASE("the memory of a receive is not touched after the group was aborted") {
+  for (const size_t bytes : {size_t{60}, size_t{1000}}) {  // eager; on request
+    // Without a receive, an early message is on its way into a buffer of the group.
     for (const bool is_posted : {true, false}) {
       Cluster cluster({.size = 2});
       cluster.network.set_rate(Rank(0), Rank(1), 10'000);
@@ -333,7 +338,7 @@ TEST_CASE("memory of a receive is not touched after the group was given up") {
   }
 }
 
-TEST_CASE("a lost peer ends what depends on it, and nothing else") {
+TEST_CASE("a lost peer ends the calls that depend on it, and no other calls") {
   Cluster cluster({.size = 3});
   const auto a = cluster.receive(0, 2, 0, 8);
   const auto b = cluster.receive(0, std::nullopt, 0, 8);
@@ -356,7 +361,7 @@ TEST_CASE("a lost peer ends what depends on it, and nothing else") {
   CHECK(d->is_ok());
 }
 
-TEST_CASE("what a member sent before it left can still be received") {
+TEST_CASE("messages that a member sent before it left can still be received") {
   Cluster cluster({.size = 3});
   const auto anyone = cluster.receive(0, std::nullopt, 5, 4);
   cluster.send(1, 0, 3, text(20, 1));
@@ -373,14 +378,15 @@ TEST_CASE("what a member sent before it left can still be received") {
   const auto third = cluster.receive(0, 1, 3, 20);
   REQUIRE(third->is_done());
   CHECK(third->status.code() == Code::kPeerLost);
-  // Others may still have something for anyone.
+  // Other members may still send a message to this receive.
   CHECK_FALSE(anyone->is_done());
   cluster.send(2, 0, 5, text(4, 9));
   cluster.run_idle();
   CHECK(anyone->is_ok());
 }
 
-TEST_CASE("a message goes to the receive that was posted first, from anyone or not") {
+TEST_CASE(
+    "a message goes to the receive that was posted first, with or without a source") {
   for (const size_t bytes : {8u, 1000u}) {
     Cluster cluster({.size = 3});
     std::vector<AnswerPtr> all;
@@ -399,8 +405,8 @@ TEST_CASE("a message goes to the receive that was posted first, from anyone or n
       all.push_back(cluster.send(from, 0, 4, text(bytes, fill)));
       cluster.run_idle();
     }
-    // The second from anyone was posted behind the one from rank 1 and before the
-    // second one from rank 2.
+    // The second receive from any source was posted behind the receive from rank 1 and
+    // before the second receive from rank 2.
     check_done(cluster, all);
     const unsigned char fills[] = {1, 2, 4, 3, 5};
     for (size_t i = 0; i < 5; ++i) CHECK(all[i]->output == text(bytes, fills[i]));
@@ -408,7 +414,7 @@ TEST_CASE("a message goes to the receive that was posted first, from anyone or n
   }
 }
 
-TEST_CASE("a receive from anyone takes the message that came first") {
+TEST_CASE("a receive from any source takes the message that came first") {
   for (const size_t bytes : {8u, 1000u}) {
     Cluster cluster({.size = 4});
     std::vector<AnswerPtr> all;
@@ -427,7 +433,7 @@ TEST_CASE("a receive from anyone takes the message that came first") {
   }
 }
 
-TEST_CASE("what waits costs a message little, however much it is") {
+TEST_CASE("the cost of a message hardly depends on the number of waiting messages") {
   const auto seconds_for = [](size_t count, bool is_posted_first, bool is_reversed) {
     Cluster cluster({.size = 2, .window_bytes = uint64_t{1} << 30});
     std::vector<AnswerPtr> all;
@@ -448,7 +454,7 @@ TEST_CASE("what waits costs a message little, however much it is") {
       }
       cluster.run_idle();
     };
-    const std::clock_t start = std::clock();  // of this processor's time
+    const std::clock_t start = std::clock();  // CPU time of this process
     if (is_posted_first) receive_all();
     send_all();
     if (!is_posted_first) receive_all();
@@ -459,8 +465,8 @@ TEST_CASE("what waits costs a message little, however much it is") {
   };
   for (const bool is_posted_first : {false, true}) {
     for (const bool is_reversed : {false, true}) {
-      // More than the caches hold in both, and the least of some: the machine does
-      // other things too.
+      // Both counts exceed the caches. The minimum of several runs counts, because the
+      // machine does other work, too.
       double few = 1e9, many = 1e9;
       for (int i = 0; i == 0 || (i < 8 && many >= 8 * few); ++i) {
         few = std::min(few, seconds_for(40'000, is_posted_first, is_reversed));
@@ -472,7 +478,7 @@ TEST_CASE("what waits costs a message little, however much it is") {
   }
 }
 
-TEST_CASE("random traffic is matched as if it had been sent one by one") {
+TEST_CASE("random messages are matched in the order in which they were sent") {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     std::mt19937_64 random(seed);
     Cluster cluster({.size = 3});
@@ -490,7 +496,7 @@ TEST_CASE("random traffic is matched as if it had been sent one by one") {
                           static_cast<unsigned char>(i)});
     std::vector<AnswerPtr> sends, receives;
     size_t num_sent = 0, num_received = 0;
-    // Each side in its own pace.
+    // Sends and receives each have their own pace.
     while (num_sent < messages.size() || num_received < messages.size()) {
       if (num_sent < messages.size() && random() % 2 == 0) {
         const Message& m = messages[num_sent++];

@@ -18,19 +18,19 @@ constexpr size_t kKiB = 1 << 10;
 constexpr size_t kChunk = 256 * kKiB;
 constexpr TimePoint kStart{};
 
-// Of ranks 1 to n - 1, from rank 0.
+// Feed of a broadcast from rank 0 to ranks 1 to n - 1.
 RelayFeed feed_of(int32_t size, size_t bytes) {
   return {size, size - 1, bytes, kChunk};
 }
 
-// Measured at so many bytes per second, for a second.
+// A pace that was measured at this number of bytes per second, for a second.
 RelayPace pace_of(double rate) {
   RelayPace pace;
   if (rate > 0) pace.on_passed(static_cast<size_t>(rate), milliseconds(1000), true);
   return pace;
 }
 
-// How much is handed to each rank at once.
+// Bytes that are handed to each rank at once.
 std::map<int32_t, size_t> hand_out(RelayFeed& feed, TimePoint now) {
   std::map<int32_t, size_t> handed;
   while (const auto piece = feed.next(now))
@@ -40,7 +40,7 @@ std::map<int32_t, size_t> hand_out(RelayFeed& feed, TimePoint now) {
 
 }  // namespace
 
-TEST_CASE("pieces go around, and each is passed on to the others") {
+TEST_CASE("pieces go to the relays in turn, and each is passed on to the others") {
   RelayFeed feed = feed_of(4, 4096 * kKiB);
   RelayPace pace = pace_of(1e6);
   for (int32_t r = 1; r < 4; ++r) feed.join(Rank(r), &pace);
@@ -63,7 +63,7 @@ TEST_CASE("pieces go around, and each is passed on to the others") {
   CHECK_FALSE(feed.next(kStart));
 }
 
-TEST_CASE("what a relay has is for the same time as what the fastest has") {
+TEST_CASE("relays of different pace get data for the same time") {
   const auto handed = [](double first, double second) {
     RelayFeed feed = feed_of(4, 768 * kKiB);
     RelayPace first_pace = pace_of(first), second_pace = pace_of(second);
@@ -77,7 +77,7 @@ TEST_CASE("what a relay has is for the same time as what the fastest has") {
   CHECK(handed(1e6, 1e6) == std::map<int32_t, size_t>{{1, most}, {2, most}, {3, most}});
   CHECK(handed(1e6, 2e6)[1] == most / 2);
   CHECK(handed(1e6, 2e6)[2] == most);
-  // Always a piece, so that we hear how fast it is by now.
+  // Always a piece, so that its present pace is measured.
   CHECK(handed(1, 1e6)[1] == RelayFeed::kLeastPiece);
   CHECK(handed(0, 1e6)[1] == RelayFeed::kUnknownAhead * RelayFeed::kLeastPiece);
   // 200 KB in 4 ms, and an even share at most.
@@ -86,7 +86,7 @@ TEST_CASE("what a relay has is for the same time as what the fastest has") {
   CHECK(handed(1e12, 1e12)[1] == 2 * most);
 }
 
-TEST_CASE("what a relay has at once is not more than twice what it ever had") {
+TEST_CASE("a relay gets at most twice as much at once as it ever had") {
   RelayPace pace;
   for (int i = 0; i < 4; ++i) pace.on_passed(200'000, milliseconds(1), true);
   CHECK(pace.bytes_per_second() == Approx(2e8));
@@ -98,7 +98,9 @@ TEST_CASE("what a relay has at once is not more than twice what it ever had") {
   CHECK(handed <= 400'000);
 }
 
-TEST_CASE("who is not known gets more as it passes on, like the others at last") {
+TEST_CASE(
+    "a relay of unknown pace gets more as it passes data on, and finally the usual "
+    "amount") {
   RelayFeed feed = feed_of(3, 4096 * kKiB);
   RelayPace pace;
   for (int32_t r = 1; r < 3; ++r) feed.join(Rank(r), &pace);
@@ -108,7 +110,7 @@ TEST_CASE("who is not known gets more as it passes on, like the others at last")
   CHECK(hand_out(feed, kStart)[1] == (RelayFeed::kMostAhead - 1) * piece);
 }
 
-TEST_CASE("how fast a relay is counts from when it got something to do") {
+TEST_CASE("the pace of a relay is measured from the time when it got data") {
   RelayFeed feed = feed_of(3, 4096 * kKiB);
   RelayPace pace = pace_of(7), other = pace_of(7);
   feed.join(Rank(1), &pace);
@@ -118,7 +120,7 @@ TEST_CASE("how fast a relay is counts from when it got something to do") {
   CHECK(feed.on_passed(Rank(1), handed / 2, kStart + milliseconds(100)));
   CHECK(feed.on_passed(Rank(1), handed, kStart + milliseconds(100)));
   CHECK(pace.bytes_per_second() == Approx(10.0 * static_cast<double>(handed)));
-  // It had nothing to do for a second.
+  // It had no data for a second.
   const auto later = kStart + milliseconds(1100);
   const size_t more = hand_out(feed, later)[1];
   CHECK(feed.on_passed(Rank(1), handed + more, later + milliseconds(50)));
@@ -126,7 +128,9 @@ TEST_CASE("how fast a relay is counts from when it got something to do") {
   CHECK(other.bytes_per_second() == 7);
 }
 
-TEST_CASE("who comes alone gets little at first, and the others what they missed") {
+TEST_CASE(
+    "the first relay alone gets little at first, and the others what they have "
+    "missed") {
   RelayFeed feed = feed_of(4, 4096 * kKiB);
   RelayPace pace = pace_of(1e12), unknown;
   feed.join(Rank(2), &pace);
@@ -137,10 +141,10 @@ TEST_CASE("who comes alone gets little at first, and the others what they missed
   CHECK(alone->pass_to.count() == 0);
   CHECK_FALSE(alone->was_missed);
   CHECK_FALSE(feed.next(kStart));
-  // What it has passed on counts: it may have twice as much.
+  // The data that it has passed on counts, so it may have twice as much.
   const auto later = kStart + milliseconds(10);
   CHECK(feed.on_passed(Rank(2), alone->end, later));
-  // Not how fast, since it had nobody to pass it on to.
+  // Its pace is not measured, because it had no member to pass data on to.
   CHECK(pace.bytes_per_second() == 1e12);
   CHECK(hand_out(feed, later)[2] == 2 * RelayFeed::kFirstPiece);
 
@@ -151,7 +155,7 @@ TEST_CASE("who comes alone gets little at first, and the others what they missed
   CHECK(missed->was_missed);
   CHECK(missed->begin == 0);
   CHECK(missed->end == 3 * RelayFeed::kFirstPiece);
-  // Not a relay before it has that, but a receiver.
+  // Until it has the missed data, it is a receiver but no relay.
   CHECK(feed.on_passed(Rank(2), 3 * RelayFeed::kFirstPiece, kStart));
   const auto next = feed.next(kStart);
   REQUIRE(next);
@@ -163,12 +167,12 @@ TEST_CASE("who comes alone gets little at first, and the others what they missed
   CHECK(hand_out(feed, kStart).count(1) == 1);
 }
 
-TEST_CASE("before all have joined a relay has no more than it can pass on by then") {
+TEST_CASE("before all have joined, a relay has no more than it can pass on by then") {
   RelayFeed feed = feed_of(4, 4096 * kKiB);
   RelayPace pace = pace_of(1e6);
   feed.join(Rank(2), &pace);
   size_t passed = 0;
-  // Into a buffer on the way, at once.
+  // A buffer on the way takes the data at once.
   for (int i = 0; i < 8; ++i) {
     passed += hand_out(feed, kStart)[2];
     CHECK(passed == static_cast<size_t>(i + 1) * RelayFeed::kFirstPiece);
@@ -177,7 +181,7 @@ TEST_CASE("before all have joined a relay has no more than it can pass on by the
   CHECK(hand_out(feed, kStart + milliseconds(12))[2] == 12'000);
 }
 
-TEST_CASE("a relay that says what cannot be is not believed") {
+TEST_CASE("an impossible report of a relay is refused") {
   RelayFeed feed = feed_of(3, 4096 * kKiB);
   RelayPace pace;
   for (int32_t r = 1; r < 3; ++r) feed.join(Rank(r), &pace);
@@ -190,13 +194,13 @@ TEST_CASE("a relay that says what cannot be is not believed") {
 
 namespace {
 
-// Bytes in a microsecond, into a buffer on the way.
+// Bytes per microsecond into a buffer on the way.
 constexpr double kFast = 1000;
 
-// A broadcast over links that each of the ranks has but one of, for all that it sends:
-// so many bytes in a microsecond, but of the first `burst` bytes kFast. Returns how
-// long it takes, and what each has passed on; checks that everybody gets each byte
-// once.
+// Simulation of a broadcast in which each rank has one link for all that it sends. The
+// link carries the rank's rate in bytes per microsecond, and kFast for the first
+// `burst` bytes. Returns the time of the broadcast and the bytes that each rank has
+// passed on. Checks that each rank gets each byte once.
 struct Simulated {
   std::chrono::microseconds took{};
   std::map<int32_t, size_t> relayed;
@@ -239,7 +243,8 @@ Simulated simulate(size_t bytes, const std::vector<double>& rates,
     for (int32_t r = 0; r < size; ++r) {
       auto& queue = queues[static_cast<size_t>(r)];
       if (queue.empty()) continue;
-      // Those for different receivers take turns; here one after another.
+      // On real links data for different receivers takes turns; here it goes one after
+      // another.
       double& burst_left = left_of_burst[static_cast<size_t>(r)];
       const double sent = burst_left > 0 ? kFast : rates[static_cast<size_t>(r)];
       burst_left -= sent;
@@ -252,7 +257,7 @@ Simulated simulate(size_t bytes, const std::vector<double>& rates,
       REQUIRE(got[to].emplace(out.piece.begin, length).second);
       num_got[to] += length;
       if (r != 0) {
-        // The last copy of a piece.
+        // This was the last copy of a piece.
         if (queue.empty() || queue.front().piece.begin != out.piece.begin) {
           passed[static_cast<size_t>(r)] += length;
           CHECK(feed.on_passed(Rank(r), passed[static_cast<size_t>(r)], now));
@@ -275,7 +280,7 @@ Simulated simulate(size_t bytes, const std::vector<double>& rates,
 
 }  // namespace
 
-TEST_CASE("all have all in little more than the time of the root's link") {
+TEST_CASE("all ranks have all data in little more than the time of the root's link") {
   for (const int32_t size : {3, 4, 8}) {
     const size_t bytes = 4096 * kKiB;
     const std::vector<double> rates(static_cast<size_t>(size), 25);
@@ -283,20 +288,20 @@ TEST_CASE("all have all in little more than the time of the root's link") {
     const double least = static_cast<double>(bytes) / 25;
     const auto took = static_cast<double>(simulate(bytes, rates, joins).took.count());
     INFO(size << " ranks, " << took / least << " of the least");
-    // Receivers wait for a piece of each relay at the start, and at the end.
+    // Receivers wait for a piece of each relay, at the start and at the end.
     const size_t lag = static_cast<size_t>(size - 2) * RelayFeed::kLeastPiece;
     CHECK(took < 1.02 * least + 2 * static_cast<double>(lag) / 25);
   }
 }
 
-TEST_CASE("who is a little late costs a little") {
+TEST_CASE("a member that is a little late costs a little time") {
   const size_t bytes = 4096 * kKiB;
   const double least = static_cast<double>(bytes) / 25;
   const auto took = simulate(bytes, {25, 25, 25, 25}, {0, 0, 300, 700}).took.count();
   CHECK(static_cast<double>(took) < 1.06 * least);
 }
 
-TEST_CASE("what buffers on the way swallow at first does not make a relay fast") {
+TEST_CASE("data that buffers take at first does not make a relay look fast") {
   const size_t bytes = 4096 * kKiB;
   const double least = static_cast<double>(bytes) / 25;
   std::vector<RelayPace> paces(4);
@@ -305,7 +310,7 @@ TEST_CASE("what buffers on the way swallow at first does not make a relay fast")
         simulate(bytes, {25, 25, 25, 25}, {0, 0, 300, 700}, &paces, 100'000)
             .took.count();
     INFO("run " << run << ", " << static_cast<double>(took) / least << " of the least");
-    // Who comes late misses what the buffers swallow of unknown relays.
+    // A late member misses the data that buffers take from unknown relays.
     CHECK(static_cast<double>(took) < (run == 0 ? 1.1 : 1.045) * least);
     for (int r = 1; r < 4; ++r) {
       CHECK(paces[static_cast<size_t>(r)].bytes_per_second() > 5e6);
@@ -314,19 +319,20 @@ TEST_CASE("what buffers on the way swallow at first does not make a relay fast")
   }
 }
 
-TEST_CASE("a relay with a slow uplink gets little, and all go on without it") {
+TEST_CASE("a relay with a slow uplink gets little data, and all go on without it") {
   const size_t bytes = 4096 * kKiB;
   const Simulated all = simulate(bytes, {25, 25, 25, 2.5}, {0, 0, 0, 0});
   CHECK(all.relayed.at(3) < bytes / 10);
-  // It had two pieces before anybody knew. In even parts it had to send two thirds of
-  // all at a tenth of the rate: 6.7 times as long; directly the root takes 3 times as
-  // long.
+  // It had two pieces before its pace was known. With even parts it would send two
+  // thirds of all data at a tenth of the rate, which takes 6.7 times as long. If the
+  // root sent all data itself, that would take 3 times as long.
   CHECK(static_cast<double>(all.took.count()) < 1.4 * static_cast<double>(bytes) / 25);
 }
 
-TEST_CASE("whoever joins when, and however fast, everybody gets each byte once") {
+TEST_CASE("each rank gets each byte once, for all join times and rates") {
   std::mt19937 random(0);
-  // What was measured in one run counts in the next, where each is as fast as it is.
+  // The pace that was measured in one run counts in the next run, which has other
+  // rates.
   std::vector<RelayPace> paces(9);
   for (int run = 0; run < 60; ++run) {
     const size_t size = 3 + random() % 6;

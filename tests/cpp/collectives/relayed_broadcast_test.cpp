@@ -31,7 +31,7 @@ Bytes data_of(size_t bytes) {
   return random_elements(DType::kUint8, bytes, bytes);
 }
 
-// Relayed from 1001 bytes on, in pieces of 256.
+// Broadcasts are relayed from 1001 bytes on, in pieces of 256 bytes.
 Cluster cluster_of(int32_t size) {
   return Cluster({.size = size, .chunk_bytes = 256, .eager_bytes = 1000});
 }
@@ -58,7 +58,7 @@ void check_all(Cluster& cluster, const std::vector<AnswerPtr>& answers, size_t b
   }
 }
 
-// Calls of these ranks, in this order.
+// Makes the calls of these ranks, in this order.
 std::vector<AnswerPtr> call_all(Cluster& cluster, const std::vector<int32_t>& ranks,
                                 const Call& its,
                                 Duration timeout = milliseconds(10'000)) {
@@ -81,7 +81,7 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("everybody gets the root's bytes, whoever calls when") {
+TEST_CASE("every member gets the root's bytes, for any order and time of the calls") {
   std::mt19937 random(0);
   for (int run = 0; run < 60; ++run) {
     const auto size = static_cast<int32_t>(3 + random() % 5);
@@ -103,7 +103,7 @@ TEST_CASE("everybody gets the root's bytes, whoever calls when") {
   }
 }
 
-TEST_CASE("the root sends all once, and the others pass it on") {
+TEST_CASE("the root sends all data once, and the others pass it on") {
   constexpr size_t kBytes = 60'000;
   Cluster cluster = cluster_of(4);
   cluster.set_all_rates(1'000'000);
@@ -120,7 +120,8 @@ TEST_CASE("the root sends all once, and the others pass it on") {
   }
 }
 
-TEST_CASE("who calls late has all from the root, and nobody else waits for it") {
+TEST_CASE(
+    "a late caller gets all data from the root, and no other member waits for it") {
   constexpr size_t kBytes = 60'000;
   Cluster cluster = cluster_of(4);
   cluster.set_all_rates(1'000'000);
@@ -138,11 +139,11 @@ TEST_CASE("who calls late has all from the root, and nobody else waits for it") 
   CHECK(sent[1] == before.at(1));
 }
 
-TEST_CASE("who has passed on all and leaves is not missed") {
+TEST_CASE("a relay that has passed on all its data may leave") {
   constexpr size_t kBytes = 20'000;
   Cluster cluster = cluster_of(4);
   cluster.set_all_rates(1'000'000);
-  // What is for rank 3 is on its way for long.
+  // Data for rank 3 is on its way for long.
   for (const int32_t r : {0, 1, 2})
     cluster.network.set_delay(Rank(r), Rank(3), milliseconds(100));
   auto answers = call_all(cluster, {3, 1, 2, 0}, broadcast_of(kBytes));
@@ -159,7 +160,8 @@ TEST_CASE("who has passed on all and leaves is not missed") {
   CHECK(answers[0]->output == data_of(kBytes));
 }
 
-TEST_CASE("who leaves in the middle of it ends the call for all by name") {
+TEST_CASE(
+    "a member that leaves during a broadcast ends the call for all, with its name") {
   for (const int32_t who : {0, 2}) {
     Cluster cluster = cluster_of(4);
     cluster.set_all_rates(100'000);
@@ -177,7 +179,7 @@ TEST_CASE("who leaves in the middle of it ends the call for all by name") {
   }
 }
 
-TEST_CASE("who is done is missed by nobody, however long the others wait") {
+TEST_CASE("a member that is done is not missed, however long the others wait") {
   ClusterOptions options = with_heartbeats(4);
   options.chunk_bytes = 256;
   options.eager_bytes = 1000;
@@ -186,7 +188,7 @@ TEST_CASE("who is done is missed by nobody, however long the others wait") {
   auto answers = call_all(cluster, {0, 1, 2}, broadcast_of(20'000));
   cluster.run_for(milliseconds(100));
   REQUIRE(answers[1]->is_ok());
-  // Silence of one that has its bytes is no reason to end the call of the root.
+  // Silence of a member that has its bytes does not end the call of the root.
   cluster.stop(1, milliseconds(200));
   cluster.run_for(milliseconds(100));
   CHECK_FALSE(answers[0]->is_done());
@@ -194,7 +196,7 @@ TEST_CASE("who is done is missed by nobody, however long the others wait") {
   check_all(cluster, answers, 20'000);
 }
 
-TEST_CASE("a relay that still sends names the one that does not take it") {
+TEST_CASE("a relay that still sends names the member that does not take the data") {
   Cluster cluster = cluster_of(3);
   cluster.set_all_rates(1'000'000);
   cluster.network.set_rate(Rank(1), Rank(2), 1000);
@@ -206,7 +208,7 @@ TEST_CASE("a relay that still sends names the one that does not take it") {
   CHECK(answers[2]->outcome.missing == std::vector<Rank>{Rank(2)});
 }
 
-TEST_CASE("a relay that dies ends the call for all by name") {
+TEST_CASE("a relay that dies ends the call for all, with its name") {
   Cluster cluster = cluster_of(4);
   cluster.set_all_rates(100'000);
   auto answers = call_all(cluster, {1, 2, 3, 0}, broadcast_of(60'000));
@@ -219,7 +221,7 @@ TEST_CASE("a relay that dies ends the call for all by name") {
   }
 }
 
-TEST_CASE("a relay that stands still is among those who are named") {
+TEST_CASE("a relay that stands still is among the named members") {
   Cluster cluster = cluster_of(4);
   cluster.set_all_rates(100'000);
   auto answers =
@@ -233,7 +235,7 @@ TEST_CASE("a relay that stands still is among those who are named") {
   CHECK(has(answers[0]->status.message(), "2"));
 }
 
-TEST_CASE("who waits for a root that has not called names nobody else") {
+TEST_CASE("a member that waits for a root that has not called names the root only") {
   Cluster cluster = cluster_of(4);
   auto answers = call_all(cluster, {1, 2}, broadcast_of(60'000), milliseconds(2000));
   cluster.run_for(milliseconds(2500));
@@ -243,7 +245,7 @@ TEST_CASE("who waits for a root that has not called names nobody else") {
   CHECK_FALSE(has(answers[0]->status.message(), "rank 3"));
 }
 
-TEST_CASE("members that disagree about the root or the size are told") {
+TEST_CASE("members that disagree about the root or the size get an error") {
   for (const bool is_size : {false, true}) {
     Cluster cluster = cluster_of(3);
     std::vector<AnswerPtr> answers;
@@ -259,7 +261,7 @@ TEST_CASE("members that disagree about the root or the size are told") {
   }
 }
 
-TEST_CASE("a relay that tells the root nonsense fails the call") {
+TEST_CASE("an impossible report of a relay fails the call") {
   for (const bool is_relay : {true, false}) {
     Cluster cluster = cluster_of(3);
     cluster.set_all_rates(1'000'000);
@@ -279,12 +281,12 @@ TEST_CASE("a relay that tells the root nonsense fails the call") {
   }
 }
 
-// ---- which links carry what
+// ---- the data on each link
 
 namespace {
 
-// What a root sends to ranks 1 to n - 1 that have called, by rank; of them `readers`
-// read its memory.
+// Frames that a root sends to ranks 1 to n - 1, by rank, after they have called.
+// `readers` marks the ranks that read the root's memory.
 std::vector<std::vector<transport::OutMessage>> sent_by_root(
     size_t bytes, const std::vector<bool>& readers) {
   ManualClock clock;
@@ -330,7 +332,8 @@ std::vector<std::vector<transport::OutMessage>> sent_by_root(
 }  // namespace
 
 TEST_CASE(
-    "who reads our memory gets all at once, and so does an only one that does not") {
+    "members that read our memory get all data at once, and so does a single other "
+    "member") {
   for (const bool last : {true, false}) {
     const auto sent = sent_by_root(300'000, {true, true, last});
     for (const auto& to : sent) {
@@ -341,7 +344,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("pieces go to those that do not read our memory") {
+TEST_CASE("pieces go to the members that do not read our memory") {
   const auto sent = sent_by_root(300'000, {false, true, false});
   REQUIRE(sent[1].size() == 1);
   CHECK(sent[1][0].bytes == 300'000);
@@ -349,21 +352,23 @@ TEST_CASE("pieces go to those that do not read our memory") {
   for (const size_t i : {0u, 2u}) {
     REQUIRE_FALSE(sent[i].empty());
     CHECK(sent[i][0].bytes < 100'000);
-    // Bit 3 for the one and 1 for the other, behind the call.
+    // Bit 3 for rank 3, or bit 1 for rank 1, behind the call.
     const auto first = sent[i][0].extension[sent[i][0].extension_bytes - 8u];
     CHECK(first == std::byte(i == 0 ? 8 : 2));
   }
 }
 
-// ---- members that do not keep to the rules
+// ---- members that break the protocol
 
 namespace {
 
-// Rank 1 of three, which has called a broadcast of rank 0; the others are in our hands.
+// Rank 1 of three ranks, which has called a broadcast of rank 0. The test plays the
+// other ranks.
 struct Receiver {
   static constexpr size_t kBytes = 2000;
   ManualClock clock;
-  // What the call writes to when the group ends.
+  // Memory of the call, which outlives the group, because the end of the group may
+  // write to it.
   Bytes memory = Bytes(kBytes);
   Status status;
   bool is_done = false;
@@ -394,7 +399,7 @@ struct Receiver {
     };
     group.call(broadcast_of(kBytes), std::move(local), milliseconds(1000));
   }
-  // A frame whose extension is the call and `mask`, in whole words.
+  // Delivers a frame whose extension is the call and `mask`, in whole words.
   void say(int32_t from, FrameKind kind, size_t begin, size_t end,
            std::vector<uint8_t> mask = {}) {
     FrameHeader header;
@@ -424,7 +429,8 @@ struct Receiver {
 
 }  // namespace
 
-TEST_CASE("a piece is passed on to those that it names, and the root is told") {
+TEST_CASE(
+    "a relay passes a piece on to the members that it names, and tells the root") {
   Receiver r;
   r.call();
   r.say(0, FrameKind::kData, 0, 500, {0b100});
@@ -436,7 +442,8 @@ TEST_CASE("a piece is passed on to those that it names, and the root is told") {
   passed.owner->on_sent(passed.token);
   CHECK(r.spies[0]->sent.back().header.kind == FrameKind::kData);
   CHECK(r.spies[0]->sent.back().header.total_bytes == 500);
-  // From another relay, or what it had missed: nothing to pass on, nothing to tell.
+  // A piece from another relay, or a missed piece, is not passed on, and the root is
+  // not told.
   const size_t num_told = r.spies[0]->sent.size();
   r.say(2, FrameKind::kData, 500, 900);
   r.say(0, FrameKind::kData, 900, 1000);
@@ -445,7 +452,7 @@ TEST_CASE("a piece is passed on to those that it names, and the root is told") {
   CHECK_FALSE(r.is_done);
 }
 
-TEST_CASE("pieces that cannot be fail the call") {
+TEST_CASE("impossible pieces fail the call") {
   const auto check = [](const char* what, const auto& say) {
     INFO(what);
     Receiver r;
@@ -470,7 +477,7 @@ TEST_CASE("pieces that cannot be fail the call") {
   });
 }
 
-TEST_CASE("what is here is not written to again") {
+TEST_CASE("received bytes are not overwritten") {
   Receiver r;
   r.call();
   r.say(0, FrameKind::kData, 0, 500);
@@ -487,7 +494,7 @@ TEST_CASE("what is here is not written to again") {
   CHECK(r.is_done);
 }
 
-TEST_CASE("another kind of frame is not of this call") {
+TEST_CASE("a frame of another kind fails the call") {
   Receiver r;
   r.call();
   r.say(0, FrameKind::kResult, 0, 9);
@@ -495,7 +502,7 @@ TEST_CASE("another kind of frame is not of this call") {
   CHECK(r.status.code() == Code::kInvalidArgument);
 }
 
-TEST_CASE("nothing comes before the call") {
+TEST_CASE("data that arrives before the call is made fails the call") {
   Receiver r;
   r.say(0, FrameKind::kData, 0, 500, {0b100});
   r.call();

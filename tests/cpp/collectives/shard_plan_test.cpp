@@ -10,7 +10,7 @@
 using namespace aikido;
 using collectives::ShardPlan;
 
-TEST_CASE("shards of known sizes") {
+TEST_CASE("buckets of known sizes are divided into the expected shards") {
   struct Row {
     uint64_t count;
     size_t element;
@@ -18,7 +18,7 @@ TEST_CASE("shards of known sizes") {
     int32_t shards;
     uint64_t first_elements, last_elements;
   };
-  // At least 1024 bytes each.
+  // Shards have at least 1024 bytes.
   const Row rows[] = {
       {0, 4, 4, 1, 0, 0},         // nothing: one owner, an empty shard
       {1, 4, 4, 1, 1, 1},         // small: one owner

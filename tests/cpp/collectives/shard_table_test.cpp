@@ -15,7 +15,7 @@ using membership::Cut;
 
 namespace {
 
-// Of 4 owners: shard 2 is divided among 3, and then shard 0 among 2.
+// A cut of 4 owners. Shard 2 is divided among 3 owners, and then shard 0 among 2.
 Cut sample() {
   return {Seq(1),
           ranks_of({0, 1, 2, 3}),
@@ -31,7 +31,7 @@ ShardTable table_of(uint64_t count, size_t least, const Cut& cut, int32_t size =
 
 }  // namespace
 
-TEST_CASE("a table without parts is the plan") {
+TEST_CASE("a table without parts equals the plan") {
   const ShardPlan plan(1000, 4, 4, 64);
   const ShardTable table(plan, 3, 4);
   REQUIRE(table.size() == 4);
@@ -59,16 +59,17 @@ TEST_CASE("parts of a shard follow the shards, with their numbers in the cut") {
   }
 }
 
-TEST_CASE("too small a shard stays whole, and one that is not there has no parts") {
-  // 64 bytes in a shard.
+TEST_CASE("a small shard stays whole, and a shard that does not exist has no parts") {
+  // Shards of 64 bytes.
   CHECK(table_of(4 * 16, 64, sample()).size() == 4);
-  // Room for two parts where there are three owners: the numbers of the rest are free.
+  // There is room for two parts, but there are three owners. The numbers of the other
+  // parts are not used.
   const ShardTable two = table_of(4 * 32, 64, sample());
   REQUIRE(two.size() == 8);
   CHECK(two.divided().front() == ShardTable::Parts{2, 4, 6});
   CHECK(two.number(5) == 5);
   CHECK(two.number(6) == 7);
-  // Two shards of the whole: only shard 0 is one of them.
+  // The bucket has two shards, so of the divided shards it has only shard 0.
   const ShardTable few = table_of(64, 128, sample());
   REQUIRE(few.num_shards() == 2);
   CHECK(few.divided().empty());
@@ -92,7 +93,7 @@ TEST_CASE("parts cover their shard without a gap, and begin at cache lines") {
   }
 }
 
-TEST_CASE("a table goes on as another one that only has more parts") {
+TEST_CASE("a table may continue as a table that only has more parts") {
   Cut cut = sample();
   const ShardTable later = table_of(4 * 96, 64, cut);
   cut.divisions.pop_back();

@@ -16,7 +16,7 @@ using namespace aikido::testing;
 using straggler::Reason;
 using straggler::StandIn;
 
-TEST_CASE("verdicts come back as they were") {
+TEST_CASE("result headers survive encoding and decoding") {
   for (const int32_t n : {1, 8, 9, 65}) {
     for (const Reason reason :
          {Reason::kComplete, Reason::kDeadline, Reason::kLogFull}) {
@@ -32,7 +32,7 @@ TEST_CASE("verdicts come back as they were") {
   }
 }
 
-TEST_CASE("a verdict is these bytes, and as many as the group needs") {
+TEST_CASE("a result header has these bytes, and as many as the group needs") {
   const Verdict verdict{set_of(10, {0, 3, 9}), Reason::kComplete,
                         std::chrono::microseconds(0x0102)};
   const auto bytes = encode_verdict(verdict);
@@ -47,7 +47,7 @@ TEST_CASE("a verdict is these bytes, and as many as the group needs") {
   CHECK_FALSE(decode_verdict(bytes, 17, 17).is_ok());
 }
 
-TEST_CASE("an owner says of its own shard what the others read") {
+TEST_CASE("an owner reports the same deadline for its own shard as the others read") {
   const auto most = std::chrono::microseconds(UINT32_MAX);
   for (const auto& [chosen, told] : std::vector<std::pair<Duration, Duration>>{
            {Duration(0), Duration(0)},
@@ -61,7 +61,8 @@ TEST_CASE("an owner says of its own shard what the others read") {
   }
 }
 
-TEST_CASE("a result of nobody, or for no reason, is none") {
+TEST_CASE(
+    "a result header without contributors, or with an unknown reason, is refused") {
   auto nobody =
       decode_verdict(encode_verdict({RankSet(3), Reason::kComplete, {}}), 3, 3);
   REQUIRE_FALSE(nobody.is_ok());
@@ -74,7 +75,7 @@ TEST_CASE("a result of nobody, or for no reason, is none") {
   CHECK_FALSE(decode_verdict(bytes, 3, 3).is_ok());
 }
 
-TEST_CASE("an outcome is what the owners of its shards say") {
+TEST_CASE("an outcome combines the result headers of the owners of its shards") {
   Call call;
   call.dtype = DType::kFloat32;
   call.op = ReduceOp::kAvg;
@@ -104,13 +105,14 @@ TEST_CASE("an outcome is what the owners of its shards say") {
   CHECK(complete.skipped_by.empty());
 }
 
-TEST_CASE("stand-ins come back with the mask, and cost nothing where there are none") {
+TEST_CASE("stand-ins are decoded with the mask, and cost no bytes if there are none") {
   const Verdict covered{set_of(10, {0, 1, 3, 6}),
                         Reason::kDeadline,
                         {},
                         {{Rank(1), Rank(9)}, {Rank(6), Rank(7)}}};
   const auto bytes = encode_verdict(covered);
-  // Bits 0, 1, 3, 6 and 7 of the first byte; 9 of the second; then 6 and 1.
+  // The first byte has bits 0, 1, 3, 6 and 7, and the second has bit 9. Then follow 6
+  // and 1.
   CHECK(to_hex(std::span(bytes).subspan(8)) == "cb 02 06 00 01 00");
   auto decoded = decode_verdict(bytes, 10, 7);
   REQUIRE(decoded.is_ok());
@@ -123,7 +125,7 @@ TEST_CASE("stand-ins come back with the mask, and cost nothing where there are n
   CHECK(encode_verdict(none).size() == 10);
 }
 
-TEST_CASE("who was out comes back behind the stand-ins, where there are backups") {
+TEST_CASE("excluded members are decoded behind the stand-ins, if there are backups") {
   const Verdict covered{set_of(10, {0, 1, 3}),
                         Reason::kDeadline,
                         {},
@@ -145,12 +147,14 @@ TEST_CASE("who was out comes back behind the stand-ins, where there are backups"
     CHECK(refused.status().message().find("of 10 members, or not in order") !=
           std::string::npos);
   }
-  // Where there are none the mask is all.
+  // Without backups nothing follows the mask.
   const Verdict none{set_of(10, {0, 9}), Reason::kDeadline, {}, {}, {Rank(2)}};
   CHECK_FALSE(decode_verdict(encode_verdict(none), 10, 10).is_ok());
 }
 
-TEST_CASE("stand-ins for what is not in the mask, or twice, are refused") {
+TEST_CASE(
+    "stand-ins for a data shard outside the mask, or for one shard twice, are "
+    "refused") {
   const Verdict covered{set_of(5, {0, 1}),
                         Reason::kDeadline,
                         {},
@@ -158,7 +162,7 @@ TEST_CASE("stand-ins for what is not in the mask, or twice, are refused") {
   const auto bytes = encode_verdict(covered);
   REQUIRE(bytes.size() == 13);
   CHECK(decode_verdict(bytes, 5, 3).is_ok());
-  for (const int wrong : {1, 2, 3, 200}) {  // twice, missing, a backup, nobody
+  for (const int wrong : {1, 2, 3, 200}) {  // twice, missing, a backup, no member
     auto other = bytes;
     other[9] = std::byte(wrong);
     const auto refused = decode_verdict(other, 5, 3);
@@ -169,7 +173,7 @@ TEST_CASE("stand-ins for what is not in the mask, or twice, are refused") {
   }
 }
 
-TEST_CASE("as many stand-ins as fit behind the largest call are named") {
+TEST_CASE("as many stand-ins are named as fit behind the largest call") {
   Call call;
   call.policy.kind = straggler::Kind::kSkip;
   call.policy.backups = 512;
@@ -191,7 +195,7 @@ TEST_CASE("as many stand-ins as fit behind the largest call are named") {
   }
 }
 
-TEST_CASE("an outcome speaks of data shards, and of a backup only as a stand-in") {
+TEST_CASE("an outcome names data shards, and names a backup only as a stand-in") {
   Call call;
   call.dtype = DType::kFloat32;
   call.op = ReduceOp::kAvg;
@@ -225,7 +229,7 @@ TEST_CASE("an outcome speaks of data shards, and of a backup only as a stand-in"
   }
 }
 
-TEST_CASE("holes are added up over the shards, with who filled them") {
+TEST_CASE("holes are added up over the shards, with the backups that filled them") {
   Call call;
   call.dtype = DType::kFloat64;
   call.policy.kind = straggler::Kind::kSkip;
