@@ -15,7 +15,7 @@ OUTWARD = "10.0.0.5"
 @pytest.mark.parametrize(
     ("sources", "outward", "wanted"),
     [
-        # The store is on this machine and says so, or on another one.
+        # The store is on this machine under a loopback name, or on another machine.
         ([("127.0.0.1", "127.0.0.1")], OUTWARD, "127.0.0.1"),
         ([("localhost", "127.0.0.1")], OUTWARD, "127.0.0.1"),
         ([("LocalHost.", "127.0.0.1")], OUTWARD, "127.0.0.1"),
@@ -24,12 +24,12 @@ OUTWARD = "10.0.0.5"
         ([("127.0.0.2", "127.0.0.1")], OUTWARD, "127.0.0.1"),
         ([("10.0.0.9", "10.0.0.7")], OUTWARD, "10.0.0.7"),
         ([("rank0.site", "10.0.0.7")], OUTWARD, "10.0.0.7"),
-        # It has our own name, which is listed as 127.0.1.1.
+        # The store has the host name of this machine, which resolves to 127.0.1.1.
         ([("rank0", "127.0.0.1")], OUTWARD, OUTWARD),
         ([("rank0", "127.0.1.1")], OUTWARD, OUTWARD),
         ([("rank0", "::1")], OUTWARD, OUTWARD),
-        ([("rank0", "127.0.0.1")], None, "127.0.0.1"),  # there is no network
-        # What does not resolve is passed over; the first that does decides.
+        ([("rank0", "127.0.0.1")], None, "127.0.0.1"),  # no network
+        # Names that do not resolve are ignored. The first name that resolves decides.
         ([("gone", None), ("10.0.0.9", "10.0.0.7")], OUTWARD, "10.0.0.7"),
         ([("gone", None), ("rank0", "127.0.0.1")], OUTWARD, OUTWARD),
         ([("localhost", "127.0.0.1"), ("rank0", "10.0.0.7")], OUTWARD, "127.0.0.1"),
@@ -37,13 +37,13 @@ OUTWARD = "10.0.0.5"
         ([], OUTWARD, "127.0.0.1"),
     ],
 )
-def test_loopback_is_told_to_others_only_where_a_peer_was_given_so(
+def test_loopback_is_announced_only_if_the_store_was_given_as_loopback(
     sources, outward, wanted
 ):
     assert _address.choose(sources, lambda: outward) == wanted
 
 
-def test_the_own_address_is_the_one_that_routes_to_the_store(monkeypatch):
+def test_the_own_address_is_the_source_address_towards_the_store(monkeypatch):
     for variable in ("MASTER_ADDR", "AIKIDO_SOCKET_IFNAME"):
         monkeypatch.delenv(variable, raising=False)
     store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True)
@@ -52,13 +52,13 @@ def test_the_own_address_is_the_one_that_routes_to_the_store(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     assert _address.own_address(Options(), dist.HashStore()) == "127.0.0.1"
     assert _address.own_address(Options(), None) == "127.0.0.1"
-    # A name that does not resolve is passed over.
+    # A name that does not resolve is ignored.
     monkeypatch.setenv("MASTER_ADDR", "no.such.host.invalid")
     assert _address.own_address(Options(), dist.HashStore())
     assert _address.own_address(Options(socket_ifname="lo"), store) == "127.0.0.1"
 
 
-def test_towards_its_own_name_a_machine_with_a_network_gives_an_address_of_it(
+def test_a_machine_given_its_own_name_announces_a_network_address(
     monkeypatch,
 ):
     monkeypatch.delenv("AIKIDO_SOCKET_IFNAME", raising=False)
@@ -75,7 +75,7 @@ def test_towards_its_own_name_a_machine_with_a_network_gives_an_address_of_it(
     assert _address.own_address(Options(), dist.HashStore()) in outward
 
 
-def test_an_interface_that_is_not_here_is_named():
+def test_an_unknown_interface_is_named():
     with pytest.raises(ConfigError, match="nosuch0"):
         _C.interface_address("nosuch0")
     with pytest.raises(ConfigError, match="nosuch0"):
@@ -83,14 +83,14 @@ def test_an_interface_that_is_not_here_is_named():
 
 
 def meetings(store, *addresses):
-    """One rank each: where it reaches the store, None: by loopback."""
+    """One Meeting for each given address; the address only documents the test."""
     limit = timedelta(milliseconds=200)
     size = len(addresses)
     return [_address.Meeting(store, r, size, limit) for r in range(size)]
 
 
 class NamedStore(dist.Store):
-    """The keys of one process, under the name of a machine."""
+    """A store in one process that reports the name of a machine as its host."""
 
     host, port = "node0", 29500
 
@@ -111,7 +111,7 @@ class NamedStore(dist.Store):
 
 @pytest.fixture
 def reached(monkeypatch):
-    """Says at which address the next rank reaches the store."""
+    """Sets the address at which the next rank reaches the store; None: loopback."""
     monkeypatch.delenv("AIKIDO_SOCKET_IFNAME", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "node0")
     monkeypatch.setattr(_address, "_source", {"node0": "127.0.0.1"}.get)
@@ -124,7 +124,7 @@ def reached(monkeypatch):
     return say
 
 
-def test_the_store_is_on_this_machine_and_another_rank_knows_its_address(reached):
+def test_a_rank_beside_the_store_learns_its_address_from_another_rank(reached):
     store = NamedStore()
     first, neighbour, other = meetings(store, None, None, "10.9.0.2")
     reached("10.9.0.2")
@@ -133,7 +133,7 @@ def test_the_store_is_on_this_machine_and_another_rank_knows_its_address(reached
     assert _address.tell(neighbour)
     assert _address.own_address(Options(), store, first) == "10.9.0.2"
     assert _address.own_address(Options(), store, neighbour) == "10.9.0.2"
-    # One that was given an interface asks nobody.
+    # A rank with a given interface asks no other rank.
     alone = meetings(NamedStore(), None, None)[0]
     assert (
         _address.own_address(Options(socket_ifname="lo"), alone.store, alone)
@@ -141,16 +141,16 @@ def test_the_store_is_on_this_machine_and_another_rank_knows_its_address(reached
     )
 
 
-def test_an_address_that_this_machine_has_not_is_no_use(reached):
+def test_an_address_that_no_interface_has_is_ignored(reached):
     store = NamedStore()
     first, other = meetings(store, None, "192.0.2.7")
-    reached("192.0.2.7")  # by a translation of addresses
+    reached("192.0.2.7")  # the router translates addresses
     _address.tell(other)
     reached(None)
     assert _address.own_address(Options(), store, first) == "172.20.0.2"
 
 
-def test_ranks_of_one_machine_take_an_address_of_it(reached):
+def test_ranks_of_one_machine_use_its_outward_address(reached):
     store = NamedStore()
     first, other = meetings(store, None, None)
     reached(None)
@@ -158,7 +158,7 @@ def test_ranks_of_one_machine_take_an_address_of_it(reached):
     assert _address.own_address(Options(), store, first) == "172.20.0.2"
 
 
-def test_a_rank_that_does_not_say_how_it_reaches_the_store_is_named(reached):
+def test_a_rank_that_announces_no_address_is_named(reached):
     store = NamedStore()
     first, _ = meetings(store, None, None)
     reached(None)
@@ -169,18 +169,18 @@ def test_a_rank_that_does_not_say_how_it_reaches_the_store_is_named(reached):
     assert why.value.rank == 1
 
 
-def test_a_store_that_was_given_by_number_needs_no_word(reached, monkeypatch):
-    monkeypatch.setattr(_address, "_reached_address", None)  # not called
+def test_a_store_with_a_numeric_host_needs_no_announcement(reached, monkeypatch):
+    monkeypatch.setattr(_address, "_reached_address", None)  # must not be called
     for host in ("10.9.0.2", "fd00:9::2", "127.0.0.1", "localhost"):
         store = NamedStore()
         store.host = host
         assert not _address.tell(meetings(store, None, None)[0])
 
 
-def test_a_connection_to_the_store_tells_its_address():
+def test_a_connection_to_the_store_shows_its_own_address():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         _address._reached_address.cache_clear()
-        assert _address._reached_address("127.0.0.1", port) is None  # this machine
+        assert _address._reached_address("127.0.0.1", port) is None  # loopback
     assert _address._is_here("127.0.0.1")
     assert not _address._is_here("192.0.2.1")

@@ -37,7 +37,7 @@ def test_a_group_of_one_does_everything_itself(group_of_one):
     assert backend.committed_ahead == backend.called_ahead == 0
 
 
-def test_groups_may_be_made_again_and_share_the_progress_thread():
+def test_groups_can_be_made_again_and_share_the_progress_thread():
     addresses = set()
     for _ in range(3):
         dist.init_process_group("aikido", store=dist.HashStore(), rank=0, world_size=1)
@@ -48,7 +48,7 @@ def test_groups_may_be_made_again_and_share_the_progress_thread():
     assert len(addresses) == 1
 
 
-def test_no_group_and_another_backend_are_named(group_of_one):
+def test_a_missing_group_and_another_backend_are_named(group_of_one):
     gloo = dist.new_group(backend="gloo")
     with pytest.raises(ConfigError) as caught:
         _backend.backend_of(gloo)
@@ -78,7 +78,7 @@ def test_a_wrong_variable_is_named_when_the_group_is_made(monkeypatch):
     ("given", "first"),
     [({"socket_ifname": "nope0"}, "''"), ({"transport_handshake_timeout_ms": 77}, "5")],
 )
-def test_a_later_group_may_not_ask_for_what_all_groups_share(
+def test_a_later_group_cannot_change_an_option_that_all_groups_share(
     given, first, monkeypatch, group_of_one
 ):
     (values,) = _backend._runtime_values.values()
@@ -89,12 +89,12 @@ def test_a_later_group_may_not_ask_for_what_all_groups_share(
         f"pg_options has {name}={value!r}, but all groups of a process share it, and "
         f"the first one was made with {first}"
     )
-    # What is said again, and what is a group's own, is taken.
+    # The same value again and options of a single group are accepted.
     for options in (Options(**{name: values[name]}), Options(memory_pool_bytes=5)):
         dist.new_group(backend="aikido", pg_options=options)
 
 
-def test_mistyped_variables_are_told_once_at_the_first_group(monkeypatch):
+def test_mistyped_variables_are_reported_once_at_the_first_group(monkeypatch):
     monkeypatch.setattr(_backend, "_runtimes", {})
     monkeypatch.setenv("AIKIDO_SOCKET_IFNAM", "lo")
 
@@ -110,7 +110,7 @@ def test_mistyped_variables_are_told_once_at_the_first_group(monkeypatch):
 
 
 class LostStore(dist.Store):
-    """One whose server hangs up on whoever waits."""
+    """A store whose server closes the connection of every waiting rank."""
 
     def set(self, key, value):
         pass
@@ -119,7 +119,7 @@ class LostStore(dist.Store):
         raise RuntimeError("the server hung up\nException raised from recvBytes at x:1")
 
 
-def test_a_lost_store_is_no_time_out_and_buries_nothing_under_a_stack():
+def test_the_error_of_a_lost_store_ends_with_its_cause_and_without_a_stack():
     with pytest.raises(TimedOutError) as caught:
         dist.init_process_group("aikido", store=LostStore(), rank=1, world_size=2)
     text = str(caught.value)
@@ -132,7 +132,7 @@ def test_a_group_calls_a_hook_once_before_it_ends():
 
     def hook(linger):
         tensor = torch.ones(2)
-        dist.all_reduce(tensor)  # the group is whole
+        dist.all_reduce(tensor)  # the group still works
         calls.append((linger.total_seconds(), tensor.tolist()))
 
     options = Options(shutdown_linger_ms=1500)
@@ -190,9 +190,7 @@ def test_the_error_of_a_hook_comes_when_the_group_has_ended(group_of_one):
 
 
 @pytest.mark.parametrize("end", ["abort", "shut_down_family"])
-def test_a_group_that_is_aborted_or_ends_with_its_process_calls_no_hook(
-    group_of_one, end
-):
+def test_an_aborted_group_and_the_end_of_the_process_call_no_hook(group_of_one, end):
     backend = _backend.backend_of(group_of_one)
     backend.set_end_hook(pytest.fail)
     getattr(backend, end)()

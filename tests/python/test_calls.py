@@ -28,7 +28,7 @@ def test_a_call_returns_its_work_with_an_outcome(group_of_one, policy, op):
     assert outcome.cancelled_bytes == 0
 
 
-def test_calls_are_numbered_and_may_be_waited_for_later(group_of_one):
+def test_calls_are_numbered_and_can_be_waited_for_later(group_of_one):
     works = [
         aikido_torch.all_reduce(
             torch.ones(3), async_op=True, priority=n, timeout=timedelta(seconds=5)
@@ -38,11 +38,11 @@ def test_calls_are_numbered_and_may_be_waited_for_later(group_of_one):
     for work in works:
         assert work.wait()
     assert [work.outcome().sequence_number for work in works] == [1, 2, 3]
-    if hasattr(works[0], "_get_sequence_number"):  # newer torch
+    if hasattr(works[0], "_get_sequence_number"):  # in newer versions of torch
         assert [work._get_sequence_number() for work in works] == [1, 2, 3]
 
 
-def test_integers_are_reduced_strictly_only(group_of_one):
+def test_integers_are_only_reduced_strictly(group_of_one):
     tensor = torch.ones(3, dtype=torch.int32)
     aikido_torch.all_reduce(tensor, op=dist.ReduceOp.MAX)
     with pytest.raises(ConfigError, match="may be left out of floating point data on"):
@@ -94,14 +94,14 @@ def test_integers_are_reduced_strictly_only(group_of_one):
         ),
     ],
 )
-def test_an_argument_of_another_kind_is_refused(group_of_one, arguments, text):
+def test_an_argument_of_a_wrong_type_is_refused(group_of_one, arguments, text):
     with pytest.raises(ConfigError) as caught:
         aikido_torch.all_reduce(torch.ones(3), **arguments)
     assert str(caught.value) == f"all_reduce on rank 0: {text}"
     assert caught.value.rank == 0
 
 
-def test_a_ceiling_is_below_the_timeout_of_the_group(group_of_one):
+def test_a_ceiling_must_be_below_the_timeout_of_the_group(group_of_one):
     group = dist.new_group(backend="aikido", timeout=timedelta(seconds=2))
     ones = torch.ones(3)
     for ceiling_ms in (2000, 60_000):
@@ -111,12 +111,12 @@ def test_a_ceiling_is_below_the_timeout_of_the_group(group_of_one):
         aikido_torch.all_reduce(
             ones, policy=policy, group=group, timeout=timedelta(seconds=61)
         )
-    # What nobody has chosen fits.
+    # A default ceiling adapts to the time-out.
     for policy in (SkipStraggler(), SkipStraggler(ceiling_ms=1999)):
         aikido_torch.all_reduce(ones, policy=policy, group=group)
 
 
-def test_without_a_group_it_says_what_to_call():
+def test_without_a_group_the_error_says_what_to_call():
     with pytest.raises(ConfigError, match="call init_process_group"):
         aikido_torch.all_reduce(torch.ones(3))
     with pytest.raises(ConfigError, match="call init_process_group"):
@@ -164,7 +164,7 @@ def test_a_message_with_a_wrong_argument_is_refused(group_of_one, arguments, tex
     assert str(caught.value).startswith(text)
 
 
-def test_a_group_may_say_the_priority_of_its_calls(group_of_one):
+def test_a_group_can_have_a_priority_for_its_calls(group_of_one):
     options = aikido_torch.Options(transport_priority=-7)
     group = dist.new_group(backend="aikido", pg_options=options)
     tensor = torch.ones(3)
@@ -175,7 +175,7 @@ def test_a_group_may_say_the_priority_of_its_calls(group_of_one):
 
 
 @pytest.mark.parametrize("policy", [None, WaitAll(), SkipStraggler()])
-def test_reduce_scatter_in_both_forms_gives_the_rank_its_block(group_of_one, policy):
+def test_both_forms_of_reduce_scatter_give_the_rank_its_block(group_of_one, policy):
     block, output = torch.tensor([1.0, 2.0]), torch.empty(2)
     work = aikido_torch.reduce_scatter(
         output, [block], policy=policy, group=group_of_one
@@ -217,7 +217,7 @@ class Wrapper(torch.Tensor):
 
 
 def without_memory():
-    """By name: a tensor that has no memory for its elements, and what is said of it."""
+    """Name to a tensor without memory for its elements, and the text of the error."""
     freed, cut = torch.ones(8), torch.ones(8)[4:]
     freed.untyped_storage().resize_(0)
     cut.untyped_storage().resize_(24)
@@ -255,7 +255,7 @@ def test_a_tensor_without_memory_is_refused(group_of_one, name):
             call()
         assert "on rank 0: argument " in str(caught.value)
         assert text in str(caught.value)
-    # Nothing to read or write needs no memory.
+    # An empty tensor needs no memory.
     empty = torch.ones(3)[:0]
     empty.untyped_storage().resize_(0)
     aikido_torch.all_reduce(empty)

@@ -17,10 +17,10 @@ from aikido_torch._colors import COLORS, PARTS, part_of
         ("of my own", "other"),
     ],
 )  # fmt: skip
-def test_each_name_has_the_part_that_it_belongs_to(name, part):
+def test_each_name_belongs_to_its_part(name, part):
     assert part_of(name) == part
 
 
-def test_no_two_parts_have_the_same_colour():
+def test_every_part_has_its_own_colour():
     for background in (0, 1):
         assert len({both[background] for both in COLORS.values()}) == len(PARTS)

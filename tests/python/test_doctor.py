@@ -41,7 +41,7 @@ def test_without_the_self_test_it_makes_no_call():
     assert "Self-test" not in done.output
 
 
-def test_it_tells_at_which_address_others_reach_this_machine(monkeypatch, tmp_path):
+def test_it_prints_the_address_that_other_ranks_use(monkeypatch, tmp_path):
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     done = run("--no-self-test", "--json", str(tmp_path / "found.json"))
     assert "at 127.0.0.1 (MASTER_ADDR is 127.0.0.1): only those" in done.output
@@ -51,7 +51,7 @@ def test_it_tells_at_which_address_others_reach_this_machine(monkeypatch, tmp_pa
     assert "Other ranks reach this machine at 10.0.0.5 (MASTER_ADDR is" in done.output
 
 
-def test_a_setting_of_the_environment_is_shown_as_such(monkeypatch):
+def test_a_setting_from_the_environment_is_marked(monkeypatch):
     monkeypatch.setenv("AIKIDO_TRANSPORT_CHUNK_BYTES", "12345")
     row = doctor.settings()[0]
     assert (row["value"], row["source"]) == (12345, "environment")
@@ -59,7 +59,7 @@ def test_a_setting_of_the_environment_is_shown_as_such(monkeypatch):
     assert "12345" in run("--no-self-test").output
 
 
-def test_a_mistyped_variable_is_shown_with_the_nearest(monkeypatch, tmp_path):
+def test_a_mistyped_variable_is_shown_with_the_nearest_name(monkeypatch, tmp_path):
     monkeypatch.setenv("AIKIDO_TRANSPORT_CHUNK_BYTE", "12345")
     done = run("--no-self-test", "--json", str(tmp_path / "found.json"))
     assert done.exit_code == 0
@@ -79,7 +79,7 @@ def test_a_wrong_setting_is_named_and_the_exit_code_is_1(monkeypatch):
     assert 'ConfigError: AIKIDO_TRANSPORT_CHUNK_BYTES is "7"' in done.output
 
 
-def test_a_bad_check_is_shown_and_the_exit_code_is_1(monkeypatch):
+def test_a_failed_check_is_shown_and_the_exit_code_is_1(monkeypatch):
     check = doctor.Check(name="call", is_good=False, outcome="odd", call_ms=[1.0])
     monkeypatch.setattr(doctor, "self_test", lambda: [check])
     done = run()
@@ -87,14 +87,14 @@ def test_a_bad_check_is_shown_and_the_exit_code_is_1(monkeypatch):
     assert "bad" in done.output
 
 
-def test_a_late_rank_that_is_waited_for_is_bad(monkeypatch):
+def test_a_late_rank_that_is_not_skipped_fails_the_check(monkeypatch):
     monkeypatch.setattr(doctor, "_LATE_S", 0.0)
     strict, late = doctor.self_test()
     assert strict.is_good
     assert not late.is_good
 
 
-def test_what_a_rank_raises_is_raised():
+def test_an_exception_of_a_rank_propagates():
     def fail(rank):
         if rank == 2:
             raise ZeroDivisionError

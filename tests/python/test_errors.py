@@ -9,7 +9,7 @@ from aikido_torch import errors
 
 
 @pytest.mark.parametrize("name", [n for n in errors.__all__ if n.endswith("Error")])
-def test_every_error_is_one_of_torch_and_may_name_a_rank(name):
+def test_every_error_is_an_error_of_torch_and_can_name_a_rank(name):
     error_class = getattr(errors, name)
     assert issubclass(error_class, errors.AikidoError)
     assert issubclass(error_class, dist.DistBackendError)

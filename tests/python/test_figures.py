@@ -15,19 +15,19 @@ def new():
 @pytest.mark.parametrize(
     ("name", "begin"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")]
 )
-def test_the_ending_says_which_kind_of_picture(tmp_path, name, begin):
+def test_the_suffix_selects_the_format_of_the_picture(tmp_path, name, begin):
     pytest.importorskip("matplotlib")
     save_figure(new(), tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(begin)
 
 
-def test_an_unknown_ending_is_named(tmp_path):
+def test_an_unknown_suffix_is_named(tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(ConfigError, match=r"a\.what: .*what"):
         save_figure(new(), tmp_path / "a.what")
 
 
-def test_without_matplotlib_a_sentence_says_what_to_do(monkeypatch):
+def test_without_matplotlib_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(
         UnsupportedError, match=r"pictures of trees .*install it.*or look outside"

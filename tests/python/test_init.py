@@ -12,7 +12,7 @@ import torch
 import aikido_torch
 
 
-def test_the_module_knows_what_it_was_built_for():
+def test_the_module_knows_the_torch_that_it_was_built_for():
     info = aikido_torch.build_info()
     assert torch.__version__.startswith(info["torch"] + ".")
     assert info["version"] == aikido_torch.__version__
@@ -20,7 +20,7 @@ def test_the_module_knows_what_it_was_built_for():
     assert info["compiler"].split()[0] in ("GNU", "Clang")
 
 
-def test_another_torch_than_the_built_one_says_what_to_install(monkeypatch):
+def test_another_torch_than_at_build_time_says_what_to_install(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.3.1+cpu")
     built_for = aikido_torch.build_info()["torch"]
     with pytest.raises(ImportError) as caught:
@@ -42,7 +42,8 @@ def test_a_clone_without_the_module_says_that_it_hides_the_installed_one(tmp_pat
         package, tmp_path / "aikido_torch", ignore=shutil.ignore_patterns("*.so")
     )
     (tmp_path / "setup.py").touch()
-    # Without the finder of an editable install, which would find the module after all.
+    # The program removes the finder of an editable install, which would find the
+    # module.
     program = (
         "import sys; from importlib import machinery as m; sys.meta_path[:] = "
         "[m.BuiltinImporter, m.FrozenImporter, m.PathFinder]; import aikido_torch"

@@ -18,7 +18,7 @@ REASONS = [
         "ranks 0 and 2 share a; ranks 1 and 3 and 4 share b",
     ),
     ([said("a"), said("b", "no network")], "rank 1 has no nccl: no network"),
-    # Who lacks it says more than who shares what.
+    # Ranks without nccl are reported before ranks that share a device.
     (
         [said("a", "x"), said("a"), said("b", "y")],
         "rank 0 has no nccl: x; rank 2 has no nccl: y",
@@ -33,21 +33,21 @@ REASONS = [
 
 @pytest.mark.parametrize("setting", ["auto", "on"])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_ranks_with_a_device_each_have_an_inner_backend(setting, size):
+def test_ranks_with_their_own_devices_have_an_inner_backend(setting, size):
     decision = decide(setting, "nccl", OWN[:size])
     assert decision.is_inner
     assert decision.reason == f"each of the {size} ranks has a device of its own"
 
 
 @pytest.mark.parametrize(("announcements", "reason"), REASONS)
-def test_auto_says_why_there_is_none(announcements, reason):
+def test_auto_says_why_there_is_no_inner_backend(announcements, reason):
     decision = decide("auto", "nccl", announcements)
     assert not decision.is_inner
     assert decision.reason == reason
 
 
 @pytest.mark.parametrize(("announcements", "reason"), REASONS)
-def test_on_is_an_error_with_ranks_and_devices_where_there_is_none(
+def test_on_without_an_inner_backend_is_an_error_with_ranks_and_devices(
     announcements, reason
 ):
     with pytest.raises(ConfigError) as caught:
@@ -60,6 +60,6 @@ def test_on_is_an_error_with_ranks_and_devices_where_there_is_none(
     assert sentence.endswith("with which tensors go through the host then.")
 
 
-def test_nccl_is_for_cuda_and_for_nothing_else():
+def test_nccl_is_only_for_cuda():
     assert list(KINDS) == ["cuda"]
     assert KINDS["cuda"].name == "nccl"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a stranger does first: configure, build a wheel, install it, run the README."""
+"""First steps of a new user: configure, build and install, run the README."""
 
 import importlib.metadata as metadata
 import io
@@ -66,7 +66,7 @@ def test_the_core_compiles_while_torch_is_downloaded(tmp_path):
     told = run("make", "-n", "demo", f"DONE={tmp_path}")
     assert re.search(rf"-j 2 {tmp_path}/core {tmp_path}/torch", told)
     assert told.index("--target aikido_core") < told.index("--no-build-isolation")
-    assert '-B "build/$tag-torch$minor"' in told  # where setup.py goes on with it
+    assert '-B "build/$tag-torch$minor"' in told  # setup.py continues in this folder
 
 
 def test_the_demo_installs_and_compiles_only_what_it_needs(tmp_path):
@@ -76,7 +76,7 @@ def test_the_demo_installs_and_compiles_only_what_it_needs(tmp_path):
         for goal in ("demo", "test")
     )
     extra = r"optional-dependencies.*' (\w+) \|"
-    assert re.findall(extra, demo) == ["demo", "demo"]  # of both parts of make
+    assert re.findall(extra, demo) == ["demo", "demo"]  # once in each part of make
     assert set(re.findall(extra, tests)) == {"demo", "test", "docs"}
     assert "torch" not in " ".join(PROJECT["optional-dependencies"]["demo"])
     cuda = r"AIKIDO_CUDA=(\w*) \\\n.*--editable"
@@ -91,7 +91,7 @@ def test_the_demo_installs_and_compiles_only_what_it_needs(tmp_path):
 
 
 def compilers_of(cmake, folder, *options):
-    """Configures; returns the command of each source by its name."""
+    """Configures with CMake; maps the name of each source to its compile command."""
     ninja = shutil.which("ninja")
     generator = ["-G", "Ninja"] if ninja else []
     common = ["-DAIKIDO_TESTS=OFF", f"-DPython_EXECUTABLE={sys.executable}"]
@@ -126,7 +126,7 @@ def test_every_source_is_compiled_as_cpp_20(tmp_path, cmake, cuda):
 # ---- Building ------------------------------------------------------------------------
 
 
-def test_progress_is_told_at_the_first_and_last_file_and_now_and_then(capsys):
+def test_progress_is_shown_at_the_first_and_last_file_and_every_few_seconds(capsys):
     now, file = iter(range(1000)), io.StringIO()
     lines = ["-- configuring\n", *(f"[{n}/20] Building {n}\n" for n in range(1, 21))]
     SETUP["show_progress"](lines, file, pause_s=8, clock=lambda: next(now))
@@ -139,8 +139,8 @@ def test_progress_is_told_at_the_first_and_last_file_and_now_and_then(capsys):
     assert capsys.readouterr().out == "".join(lines)
 
 
-def test_a_parent_that_hides_what_a_build_prints_shows_its_progress():
-    # As pip: what the build prints is read and kept.
+def test_a_build_with_captured_output_still_shows_its_progress():
+    # Like pip, the parent reads the output of the build and does not show it.
     build = (
         "import runpy, sys; setup = runpy.run_path('setup.py', run_name='setup');"
         "step = [sys.executable, '-c', 'print(\"[1/1] Building\")'];"
@@ -158,7 +158,7 @@ def test_a_parent_that_hides_what_a_build_prints_shows_its_progress():
 
 
 def required(requirements):
-    """The installed distributions that these need, and those that these need."""
+    """Installed distributions that the requirements need, also indirectly."""
     found, left = {}, [*requirements]
     while left:
         requirement = Requirement(left.pop())
@@ -185,7 +185,7 @@ def extras_of(distribution, extra):
 
 
 def fresh_environment(folder):
-    """A virtual environment that has links to what aikido-torch requires, no more."""
+    """A virtual environment with only links to the requirements of aikido-torch."""
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for distribution in required(PROJECT["dependencies"]):
@@ -197,14 +197,14 @@ def fresh_environment(folder):
 
 
 @pytest.mark.timeout(300)
-def test_the_readme_runs_in_a_fresh_environment_that_has_the_wheel(tmp_path):
+def test_the_readme_runs_in_a_fresh_environment_with_the_wheel(tmp_path):
     if not BUILT.exists() or Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
         pytest.skip("would compile everything: the extension was not built by make")
     env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     run("make", "wheel", f"WHEELS={tmp_path}", env=env)
     (wheel,) = tmp_path.glob("aikido_torch-*.whl")
     python = fresh_environment(tmp_path / "fresh")
-    # Without an index: what is required and not there ends it.
+    # Without an index, pip fails if a requirement is not installed.
     options = ("--no-index", "--no-compile", "--quiet")
     run(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""When ranks share the memory of a GPU: the decision alone."""
+"""Decision whether ranks share the memory of a GPU, without a GPU."""
 
 import json
 from dataclasses import asdict
@@ -42,7 +42,7 @@ def test_ranks_that_share_one_gpu_use_its_memory():
         ),
     ],
 )
-def test_others_go_through_the_host_and_are_told_why(announcements, reason):
+def test_other_ranks_go_through_the_host_and_learn_why(announcements, reason):
     decision = _ipc.decide("auto", announcements)
     assert not decision.is_shared
     assert decision.reason == reason
@@ -53,6 +53,6 @@ def test_others_go_through_the_host_and_are_told_why(announcements, reason):
     assert "devices_ipc='auto'" in sentence
 
 
-def test_what_a_rank_announces_fits_into_what_it_may_tell():
+def test_the_announcement_of_a_rank_fits_into_its_message():
     longest = said("GPU-" + "1" * 36, "x" * _ipc._MOST)
     assert len(json.dumps(asdict(longest)).encode()) < _inner._BYTES

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The lanes of conftest.py, seen from the command line."""
+"""The lanes of conftest.py, used through the command line of pytest."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_ranks(request, seed):
 
 @pytest.fixture
 def project(pytester):
-    """A project with our conftest.py, one test of each kind, and our markers."""
+    """A project with this conftest.py, its markers, and a test of each kind."""
     conftest = tree.REPOSITORY / "tests/python/conftest.py"
     pytester.makeconftest(conftest.read_text())
     markers = ["multiproc", "conformance", "slow", "gpu", "beside", "waiting", "alone"]
@@ -47,7 +47,7 @@ def project(pytester):
     return pytester
 
 
-def test_slow_and_gpu_are_left_out_and_it_says_so(project):
+def test_slow_and_gpu_tests_are_left_out_with_a_message(project):
     done = project.runpytest_inprocess("--seed=7")
     done.assert_outcomes(passed=2, deselected=2)
     done.stdout.fnmatch_lines(
@@ -61,12 +61,12 @@ def test_a_lane_named_by_m_runs(project):
     )
 
 
-def test_a_test_named_in_full_runs_whatever_its_lane(project):
+def test_a_test_named_in_full_runs_in_any_lane(project):
     done = project.runpytest_inprocess("test_lanes.py::test_slow")
     done.assert_outcomes(passed=1)
 
 
-def test_a_folder_puts_its_tests_into_the_lane_of_its_name(project):
+def test_a_folder_adds_its_tests_to_the_lane_of_the_same_name(project):
     project.runpytest_inprocess("-m", "multiproc").assert_outcomes(
         passed=1, deselected=3
     )
@@ -93,18 +93,18 @@ def test_timed(): pass
     ("part", "passed"),
     [
         ("beside", 2),  # test_quick and test_calm
-        ("waiting", 1),  # what is in multiproc and not marked
+        ("waiting", 1),  # tests in multiproc without a mark
         ("alone", 1),
     ],
 )
-def test_a_part_is_what_runs_beside_others_or_its_like_or_alone(project, part, passed):
+def test_each_part_runs_its_own_tests(project, part, passed):
     (project.path / "multiproc" / "test_calm.py").write_text(BESIDE)
     (project.path / "test_timed.py").write_text(ALONE)
     done = project.runpytest_inprocess(f"--part={part}")
     done.assert_outcomes(passed=passed, deselected=6 - passed)
 
 
-def test_a_part_without_any_test_that_was_asked_for_is_no_error(project):
+def test_a_part_without_selected_tests_is_no_error(project):
     nothing = project.runpytest_inprocess("--part=alone", "-k", "quick")
     nothing.assert_outcomes(deselected=4)
     assert nothing.ret == pytest.ExitCode.OK

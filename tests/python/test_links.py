@@ -13,7 +13,7 @@ def one_way(alpha, beta, waiting):
 
 
 @pytest.mark.parametrize("size", [3, 4, 9])
-def test_alpha_beta_and_message_are_found_again(size):
+def test_alpha_beta_and_message_are_recovered(size):
     alpha, beta, message = 50e-6, 1e-9, 20e-6
     times = one_way(alpha, beta, 3e-4)
     direct = 2 * (times[SMALL] + (size - 2) * message)
@@ -22,12 +22,12 @@ def test_alpha_beta_and_message_are_found_again(size):
 
 
 @pytest.mark.parametrize(("direct", "share"), [(1e-6, 0), (1.0, 1)])
-def test_a_sender_is_busy_for_a_part_of_alpha(direct, share):
+def test_a_sender_is_busy_for_a_share_of_alpha(direct, share):
     alpha, beta, message = link_of(one_way(50e-6, 0, 0), direct, 4)
     assert (beta, message) == (0, share * alpha)
 
 
-def test_a_link_that_looks_faster_for_more_bytes_costs_nothing_for_each():
+def test_a_link_that_seems_faster_for_more_bytes_has_no_cost_per_byte():
     times = {SMALL: 1e-4, MIDDLE: 2e-3, LARGE: 1e-3}
     assert link_of(times, 1.0, 2) == (1e-4, 0, 0)
 
@@ -50,7 +50,7 @@ def test_a_group_of_one_measures_nothing():
         ([0, 0, 0], (0, 1), (0, 1)),
     ],
 )
-def test_a_pair_is_measured_of_each_kind_that_there_is(hosts, remote, local):
+def test_one_pair_is_measured_for_each_kind_of_link(hosts, remote, local):
     assert pairs_of(hosts) == (remote, local)
 
 

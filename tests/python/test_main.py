@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The command `aikido`, which is `python -m aikido_torch` too."""
+"""The command `aikido`, which is the same as `python -m aikido_torch`."""
 
 import importlib
 import re
@@ -62,7 +62,7 @@ def test_options_and_exit_codes_are_those_of_the_command(tmp_path):
     assert run("doctor", "--no-such-option").exit_code == 2
 
 
-def test_a_package_that_does_not_load_is_a_sentence(monkeypatch):
+def test_a_package_that_does_not_load_gives_a_clear_error(monkeypatch):
     monkeypatch.setitem(COMMANDS, "gone", ("aikido_torch.gone", ""))
     monkeypatch.setitem(sys.modules, "aikido_torch.doctor", None)
     told = run("doctor")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What needs one process; several are in multiproc/test_reconfigure.py."""
+"""Reconfiguration of one process; multiproc/test_reconfigure.py has several."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ def total(group):
     return tensor.tolist()
 
 
-def test_a_handle_is_a_text_that_stays(group_of_one):
+def test_the_handle_of_a_member_is_a_text_that_does_not_change(group_of_one):
     handle = aikido_torch.reconfigure_handle(group_of_one)
     assert handle.isascii()
     assert handle.isprintable()
@@ -29,7 +29,7 @@ def test_a_handle_is_a_text_that_stays(group_of_one):
     assert aikido_torch.reconfigure_handle() == handle
 
 
-def test_a_group_of_one_goes_on_alone(group_of_one):
+def test_a_group_of_one_continues_alone(group_of_one):
     assert total(group_of_one) == [2.0] * 3
     epoch = _backend.backend_of(None).epoch
     handle = aikido_torch.reconfigure_handle()
@@ -56,17 +56,17 @@ def test_a_group_of_one_goes_on_alone(group_of_one):
         (lambda own: [], r"does not call aikido_torch\.reconfigure\(\.\.\.\), and"),
     ],
 )
-def test_handles_that_are_none_are_refused_at_once(group_of_one, handles_of, text):
+def test_invalid_handles_are_refused_at_once(group_of_one, handles_of, text):
     own = aikido_torch.reconfigure_handle()
     with pytest.raises(ConfigError, match=text):
         aikido_torch.reconfigure(1, handles_of(own))
-    # That has used neither the uuid nor the group.
+    # The refused call has used neither the uuid nor the group.
     assert total(group_of_one) == [2.0] * 3
     aikido_torch.reconfigure(1, [own])
 
 
 @pytest.mark.parametrize("uuid", ["a", 1.5, None, 2**63, -(2**63) - 1])
-def test_a_uuid_is_a_whole_number(group_of_one, uuid):
+def test_a_uuid_must_be_an_integer_of_64_bits(group_of_one, uuid):
     own = aikido_torch.reconfigure_handle()
     with pytest.raises(ConfigError) as caught:
         aikido_torch.reconfigure(uuid, [own])
@@ -76,13 +76,13 @@ def test_a_uuid_is_a_whole_number(group_of_one, uuid):
     aikido_torch.reconfigure(2**63 - 1, frozenset([own]))
 
 
-def test_a_timeout_is_a_timedelta(group_of_one):
+def test_a_timeout_must_be_a_timedelta(group_of_one):
     own = aikido_torch.reconfigure_handle()
     with pytest.raises(ConfigError, match=r"timeout is 5; pass a datetime\.timedelta"):
         aikido_torch.reconfigure(1, [own], timeout=5)
 
 
-def test_a_uuid_serves_once(group_of_one):
+def test_a_uuid_can_be_used_once(group_of_one):
     own = aikido_torch.reconfigure_handle()
     aikido_torch.reconfigure(-7, [own])
     with pytest.raises(ConfigError, match=r"uuid -7 on rank 0: .* already used"):
@@ -90,15 +90,15 @@ def test_a_uuid_serves_once(group_of_one):
     assert total(None) == [2.0] * 3
 
 
-def test_a_group_whose_members_do_not_come_is_as_it_was(group_of_one):
+def test_a_group_whose_members_do_not_come_is_unchanged(group_of_one):
     own = aikido_torch.reconfigure_handle()
-    # Of another member that listens at the same place.
+    # The handle of another member at the same address.
     absent = "/".join([*own.split("/")[:3], "0" * 16, "0" * 32])
     with pytest.raises(TimedOutError, match="while waiting for rank 1") as caught:
         aikido_torch.reconfigure(1, [own, absent], timeout=timedelta(milliseconds=50))
     assert caught.value.rank == 1
     assert total(group_of_one) == [2.0] * 3
-    # Time enough to be answered that it is unknown there.
+    # The time-out is long enough for the answer that the member is unknown there.
     with pytest.raises(TimedOutError, match="with the same uuid and handles"):
         aikido_torch.reconfigure(2, [absent, own], timeout=timedelta(milliseconds=500))
 

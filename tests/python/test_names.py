@@ -22,12 +22,12 @@ KNOWN = ["transport_chunk_bytes", "transport_eager_bytes", "socket_ifname"]
         ("ifname", "socket_ifname"),
     ],
 )
-def test_the_nearest_name_is_guessed(name, meant):
+def test_the_nearest_name_is_suggested(name, meant):
     assert guess(name, KNOWN) == f'did you mean "{meant}"?'
 
 
 @pytest.mark.parametrize("name", ["foo", ""])
-def test_where_none_is_near_all_are_named(name):
+def test_all_names_are_listed_if_none_is_near(name):
     assert guess(name, KNOWN) == (
         "there are transport_chunk_bytes, transport_eager_bytes, socket_ifname"
     )
@@ -40,7 +40,7 @@ class Pair:
     right: int = 2
 
 
-def test_a_dataclass_refuses_names_that_are_no_field_and_is_otherwise_the_same():
+def test_a_dataclass_refuses_unknown_names_and_is_otherwise_unchanged():
     with pytest.raises(ConfigError) as caught:
         Pair(rigth=3)
     assert str(caught.value) == (
@@ -54,11 +54,11 @@ def test_a_dataclass_refuses_names_that_are_no_field_and_is_otherwise_the_same()
         assert same == Pair(left=5)
 
 
-def test_a_variable_that_nobody_reads_is_named():
+def test_an_unknown_variable_is_named():
     environment = {
         "AIKIDO_SOCKET_IFNAME": "lo",
         "AIKIDO_SOCKET_IFNAM": "lo",
-        "AIKIDO_CUDA": "OFF",  # of the build
+        "AIKIDO_CUDA": "OFF",  # a variable of the build
         "AIKIDO_": "",
         "PATH": "/bin",
     }

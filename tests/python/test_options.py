@@ -13,7 +13,7 @@ def by_option(settings):
     return {setting.option: setting for setting in settings}
 
 
-def test_an_option_wins_over_its_variable_and_the_variable_over_the_default(
+def test_an_option_overrides_its_variable_and_the_variable_the_default(
     monkeypatch,
 ):
     monkeypatch.setenv("AIKIDO_TRANSPORT_EAGER_BYTES", "1111")
@@ -35,7 +35,7 @@ def test_an_option_wins_over_its_variable_and_the_variable_over_the_default(
     assert options.given() == {"transport_eager_bytes": "2222"}
 
 
-def test_a_text_is_a_text():
+def test_an_option_of_text_keeps_its_text():
     assert Options().value("socket_ifname") == ""
     assert Options(socket_ifname="eth7").value("socket_ifname") == "eth7"
 
@@ -53,18 +53,18 @@ def test_an_option_out_of_its_range_is_refused_with_the_range(value, text):
 
 
 @pytest.mark.parametrize("text", ["-1", "", "5.0", " 5", "9223372036854775808"])
-def test_a_variable_that_is_no_number_in_range_is_named(monkeypatch, text):
+def test_a_variable_that_is_not_a_number_in_range_is_named(monkeypatch, text):
     monkeypatch.setenv("AIKIDO_MEMORY_POOL_BYTES", text)
     with pytest.raises(ConfigError) as caught:
         Options()
     assert str(caught.value).startswith(
         f'AIKIDO_MEMORY_POOL_BYTES is "{text}"; it takes a whole number from 0 to '
     )
-    # Not when the option says something else.
+    # An explicit option is used instead of the wrong variable.
     assert Options(memory_pool_bytes=5).value("memory_pool_bytes") == 5
 
 
-def test_an_unknown_option_is_refused_with_those_that_exist():
+def test_an_unknown_option_is_refused_with_the_known_options():
     with pytest.raises(ConfigError) as caught:
         Options(chunk_bytes=5)
     assert str(caught.value) == (
@@ -82,7 +82,7 @@ def test_an_unknown_option_is_refused_with_those_that_exist():
     )
 
 
-def test_the_value_of_an_unknown_option_is_refused_with_the_nearest():
+def test_asking_for_an_unknown_option_suggests_the_nearest():
     with pytest.raises(ConfigError) as caught:
         Options().value("chunk")
     assert str(caught.value) == (
@@ -90,7 +90,7 @@ def test_the_value_of_an_unknown_option_is_refused_with_the_nearest():
     )
 
 
-def test_options_are_values():
+def test_options_compare_by_value():
     options = Options(transport_chunk_bytes=4096)
     assert options == Options(transport_chunk_bytes=4096)
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -18,7 +18,7 @@ def count():
     return dist.distributed_c10d._world.group_count
 
 
-def test_torch_counts_on_from_its_own_number(group_of_one):
+def test_the_group_counter_of_torch_is_restored_after_use(group_of_one):
     def fail():
         with counted_from(1000):
             assert count() == 1000
@@ -30,7 +30,7 @@ def test_torch_counts_on_from_its_own_number(group_of_one):
     assert count() == before
 
 
-def test_a_group_beside_another_one_is_alike_and_can_be_closed(group_of_one):
+def test_a_group_beside_another_group_has_its_options_and_can_be_closed(group_of_one):
     group = dist.new_group(
         backend="aikido", pg_options=Options(straggler_log_bytes=1 << 20)
     )
@@ -49,7 +49,7 @@ def test_a_group_beside_another_one_is_alike_and_can_be_closed(group_of_one):
     assert float(total) == 1
 
 
-def test_a_group_that_torch_does_not_know_has_none_beside_it(group_of_one):
+def test_an_unregistered_group_cannot_have_a_group_beside_it(group_of_one):
     group = dist.new_group(backend="aikido")
     dist.distributed_c10d._world.pg_group_ranks.pop(group)
     assert "does not know" in why_no_group_beside(group)

@@ -29,7 +29,7 @@ def test_the_call_of_the_page_passes_a_strict_type_check(tmp_path):
     (snippet,) = [block for block in blocks if "work.outcome()" in block]
     program = tmp_path / "program.py"
     program.write_text(BEFORE + snippet + AFTER)
-    # Reading torch takes a minute; what is asked here are the types of aikido.
+    # Skip the sources of torch, which take a minute. Only aikido's types matter.
     config = tmp_path / "mypy.ini"
     config.write_text("[mypy]\n[mypy-torch.*,rich.*]\nfollow_imports = skip\n")
     text, errors, _ = api.run(
@@ -47,6 +47,6 @@ def test_the_call_of_the_page_passes_a_strict_type_check(tmp_path):
     ]
     assert errors == ""
     assert told[0] == 'note: Revealed type is "list[int]"', text
-    # What the type says there is not is found without running it.
+    # Literals that the types do not allow are errors.
     kinds = [line.split('"')[1] for line in told[1:]]
     assert kinds == ["masks", "divisor", "log_full"], text

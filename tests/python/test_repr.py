@@ -60,13 +60,13 @@ def test_long_values_are_shortened():
     assert repr(object.__new__(Long)) == "Long()"
 
 
-def test_a_work_says_how_far_it_is(group_of_one):
+def test_a_work_shows_its_progress(group_of_one):
     tensor = torch.ones(2)
     work = aikido_torch.all_reduce(tensor, policy=SkipStraggler(min_contributors=1))
     assert repr(work).startswith("AikidoWork(outcome=Outcome(kind='complete'")
 
 
-def test_the_handle_and_the_wrapper_say_where_they_are(group_of_one):
+def test_the_handle_and_the_wrapper_show_their_step(group_of_one):
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     model = nn.parallel.DistributedDataParallel(net)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The dicts of the native module have what their types say, and nothing else."""
+"""The dicts of the native module have exactly the fields of their types."""
 
 import types
 from typing import get_type_hints
@@ -20,7 +20,7 @@ def differences(row, kind):
     return found
 
 
-def test_rows_are_as_their_types_say(group_of_one):
+def test_rows_match_their_types(group_of_one):
     assert differences(_C.build_info(), _rows.BuildInfo) == []
     for row in _C.settings_table():
         assert differences(row, _rows.SettingRow) == []

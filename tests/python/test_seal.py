@@ -12,12 +12,13 @@ def write_sealed(path, content=b"some content"):
         seal(file)
 
 
-def test_each_flipped_byte_is_found(tmp_path):
+def test_a_flipped_byte_is_detected(tmp_path):
     path = tmp_path / "file"
     write_sealed(path)
     check_seal(path)
     data = path.read_bytes()
-    # The word that makes the last line a seal can be lost; then nothing else is wrong.
+    # A flipped byte before the digits makes the file look unsealed, so only bytes of
+    # the content and of the digits are flipped.
     for at in [*range(12), *range(len(data) - 65, len(data))]:
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(ValueError, match="checksum is wrong"):

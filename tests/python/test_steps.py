@@ -8,7 +8,7 @@ from aikido_torch._steps import StepHook, in_pieces, tell_passed, telling
 
 @pytest.fixture
 def told():
-    """An optimizer, and what its hooks were told."""
+    """An optimizer, and the calls of its hooks."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
     calls = []
     optimizer.register_step_pre_hook(StepHook(lambda: calls.append("before")))
@@ -16,13 +16,13 @@ def told():
     return optimizer, calls
 
 
-def test_hooks_are_told_of_whole_steps(told):
+def test_hooks_are_called_for_whole_steps(told):
     optimizer, calls = told
     optimizer.step()
     assert calls == ["before", "after"]
 
 
-def test_hooks_are_told_once_of_a_step_in_pieces(told):
+def test_hooks_are_called_once_for_a_step_in_pieces(told):
     optimizer, calls = told
     with telling(optimizer):
         pass
@@ -34,7 +34,7 @@ def test_hooks_are_told_once_of_a_step_in_pieces(told):
     assert calls == ["before", "after"] * 2
 
 
-def test_hooks_of_others_are_not_told_of_what_was_not_done(told):
+def test_hooks_of_others_are_not_called_without_a_step(told):
     optimizer, calls = told
     optimizer.register_step_post_hook(lambda *_: calls.append("theirs"))
     with telling(optimizer):
@@ -42,7 +42,7 @@ def test_hooks_of_others_are_not_told_of_what_was_not_done(told):
     assert calls == ["before", "after"]
 
 
-def test_a_step_that_others_did_ends_only(told):
+def test_a_step_done_by_other_ranks_calls_only_the_end_hook(told):
     optimizer, calls = told
     tell_passed(optimizer)
     assert calls == ["after"]

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from aikido_torch._store_end import ends_with_rank_0, is_served_here
 
 
-def test_a_port_is_served_here_while_a_socket_of_this_process_listens():
+def test_a_port_is_served_here_while_this_process_listens_on_it():
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         with socket.socket(family) as server:
             server.bind((host, 0))
@@ -26,7 +26,7 @@ def test_a_store_of_torch_is_served_where_it_was_made():
     assert ends_with_rank_0(client, 1, client.port)
 
 
-def test_the_others_hear_from_rank_0_that_the_store_goes_on():
+def test_other_ranks_learn_from_rank_0_that_the_store_continues():
     store = dist.HashStore()
-    assert not ends_with_rank_0(store, 0, 1)  # nobody listens there
+    assert not ends_with_rank_0(store, 0, 1)  # no process listens on the port
     assert not ends_with_rank_0(store, 1, 1)
