@@ -35,14 +35,14 @@ from aikido_torch.straggler._choice import WINDOW, Lateness, choose
         ("none", 3, [[1]], 0, (), {}),
     ],
 )
-def test_who_is_gone_then_who_was_late_then_each_in_turn(
+def test_backups_cover_lost_ranks_then_late_ranks_then_each_in_turn(
     what, step, late, backups, gone, chosen
 ):
     found = choose(step, late, num_primaries=4, num_backups=backups, out=gone)
     assert found == chosen, what
 
 
-def test_what_is_long_ago_does_not_count():
+def test_old_lateness_does_not_count():
     late = [[3]] + [[]] * (WINDOW - 1)
     assert choose(1, late, num_primaries=4, num_backups=1) == {4: 3}
     assert choose(1, [*late, []], num_primaries=4, num_backups=1) == {4: 1}
@@ -67,7 +67,7 @@ def _situations(draw):
 
 
 @given(_situations())
-def test_no_data_shard_has_two_backups_and_those_that_live_come_first(situation):
+def test_no_data_shard_has_two_backups_and_live_backups_come_first(situation):
     num_primaries, num_backups, late, gone, step = situation
     found = choose(
         step, late, num_primaries=num_primaries, num_backups=num_backups, out=gone
@@ -75,8 +75,8 @@ def test_no_data_shard_has_two_backups_and_those_that_live_come_first(situation)
     assert set(found) == set(range(num_primaries, num_primaries + num_backups))
     assert len(set(found.values())) == len(found)
     assert set(found.values()) <= set(range(num_primaries))
-    # Nobody who is well is covered while one is not that is gone, and none who was in
-    # time while one is not that was late.
+    # Lost primaries are covered before all others, and late primaries before primaries
+    # that were in time.
     covered = {data_shard for backup, data_shard in found.items() if backup not in gone}
     lost = {r for r in gone if r < num_primaries}
     suspects = {r for ranks in late[-WINDOW:] for r in ranks} - lost
@@ -85,7 +85,9 @@ def test_no_data_shard_has_two_backups_and_those_that_live_come_first(situation)
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 50))
-def test_in_turn_all_are_covered_equally_often(num_primaries, num_backups, begin):
+def test_without_late_ranks_all_are_covered_equally_often(
+    num_primaries, num_backups, begin
+):
     num_backups = min(num_backups, num_primaries)
     counts = dict.fromkeys(range(num_primaries), 0)
     for step in range(begin, begin + num_primaries):
@@ -95,7 +97,7 @@ def test_in_turn_all_are_covered_equally_often(num_primaries, num_backups, begin
     assert set(counts.values()) == {num_backups}
 
 
-def test_lateness_is_known_by_step_and_travels():
+def test_lateness_is_stored_by_step_and_in_the_state():
     known = Lateness()
     known.add(0, [])
     known.add(1, [2])

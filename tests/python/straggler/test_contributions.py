@@ -8,7 +8,7 @@ from aikido_torch.straggler._contributions import Contributions
 
 
 def outcome_of(*shards, num_ranks=4):
-    """(elements, contributors) for each shard."""
+    """An outcome with (elements, contributors) for each shard."""
     in_all = set(range(num_ranks)).intersection(*(ranks for _, ranks in shards))
     return SimpleNamespace(
         contributors=sorted(in_all),
@@ -20,7 +20,7 @@ def outcome_of(*shards, num_ranks=4):
 ALL = [0, 1, 2, 3]
 
 
-def test_calls_count_by_their_elements():
+def test_calls_are_weighted_by_their_elements():
     tally = Contributions()
     tally.add(outcome_of((100, ALL)), 100)
     tally.add(outcome_of((300, [0, 1, 2])), 300)
@@ -28,7 +28,7 @@ def test_calls_count_by_their_elements():
     assert [tally.share_of(r) for r in range(4)] == [1, 1, 1, 0.25]
 
 
-def test_a_rank_may_be_in_some_shards_only():
+def test_a_rank_can_contribute_to_some_shards_only():
     tally = Contributions()
     tally.add(outcome_of((50, ALL), (30, [0, 2, 3]), (20, [1, 2])), 100)
     shares = [tally.share_of(r) for r in range(4)]
@@ -45,14 +45,14 @@ def test_a_strict_call_has_all_contributions_and_names_no_ranks():
     assert tally.num_ranks == 4
 
 
-def test_backups_are_none_of_the_ranks_of_a_full_result():
+def test_backups_do_not_count_as_ranks_of_a_full_result():
     tally = Contributions()
-    for num_ranks in (5, 4, 5):  # with one backup, the second call may skip
+    for num_ranks in (5, 4, 5):  # 4: a call that may skip, so the backup is not counted
         tally.add(outcome_of((10, range(num_ranks)), num_ranks=num_ranks))
     assert tally.num_ranks == 4
 
 
-def test_a_rank_that_is_out_of_the_group_contributes_nothing():
+def test_a_rank_outside_the_group_contributes_nothing():
     tally = Contributions()
     outcome = SimpleNamespace(contributors=[0, 1], skipped=[2], shards=[])
     tally.add(outcome, 70)

@@ -8,7 +8,7 @@ from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler, WaitAll
 
 
-def test_policies_are_values_that_the_engine_sees_as_equal():
+def test_equal_policies_are_equal_for_the_engine():
     assert WaitAll() == WaitAll()
     assert SkipStraggler() == SkipStraggler()
     assert SkipStraggler(slack=2) != SkipStraggler()
@@ -28,7 +28,7 @@ def test_policies_are_values_that_the_engine_sees_as_equal():
         SkipStraggler().slack = 3
 
 
-def test_the_engine_prints_them_as_python_does():
+def test_the_engine_prints_policies_as_python_does():
     assert repr(WaitAll().native()) == "WaitAll()"
     assert repr(WaitAll(rebalance=True).native()) == "WaitAll(rebalance=True)"
     assert repr(WaitAll(rebalance=True)) == "WaitAll(rebalance=True)"
@@ -40,7 +40,7 @@ def test_the_engine_prints_them_as_python_does():
     assert repr(SkipStraggler().native()).startswith(
         "SkipStraggler(min_contributors=None, floor_ms=20, ceiling_ms=10000, "
     )
-    # A floor that the default ceiling is below raises it.
+    # A floor above the default ceiling raises the ceiling.
     assert "floor_ms=20000, ceiling_ms=20000," in repr(
         SkipStraggler(floor_ms=20_000).native()
     )
@@ -77,7 +77,7 @@ def test_the_engine_prints_them_as_python_does():
         ({"masks": "rank"}, 'masks is "rank"; it takes "shard" or "bucket"'),
     ],
 )
-def test_a_value_out_of_its_range_is_refused_where_it_is_used(options, text):
+def test_a_value_out_of_range_is_refused_where_it_is_used(options, text):
     policy = SkipStraggler(**options)
     with pytest.raises(ConfigError) as caught:
         policy.native()
@@ -103,7 +103,7 @@ def test_a_value_out_of_its_range_is_refused_where_it_is_used(options, text):
         ({"rebalance": True}, 'there is no option "rebalance"; there are min_contri'),
     ],
 )
-def test_a_value_of_another_type_is_refused_at_once(options, text):
+def test_a_value_of_a_wrong_type_is_refused_at_once(options, text):
     with pytest.raises(ConfigError) as caught:
         SkipStraggler(**options)
     assert str(caught.value).startswith(f"SkipStraggler: {text}")
@@ -118,13 +118,13 @@ def test_a_value_of_another_type_is_refused_at_once(options, text):
         ({"slack": "2"}, "slack is '2'; it takes a number."),
     ],
 )
-def test_that_goes_for_backups_too(options, text):
+def test_wrong_options_of_backups_are_refused_too(options, text):
     with pytest.raises(ConfigError) as caught:
         ActiveBackup(**options)
     assert str(caught.value) == f"ActiveBackup: {text}"
 
 
-def test_a_policy_that_fits_some_group_may_not_fit_this_one():
+def test_a_policy_can_fit_one_group_and_not_another():
     native = SkipStraggler(min_contributors=4).native()
     native.check(4)
     with pytest.raises(ConfigError, match="is 4 but must be between 1 and the world s"):
@@ -140,13 +140,13 @@ def test_a_policy_that_fits_some_group_may_not_fit_this_one():
         ({"masks": "bucket"}, 'there is no option "masks"; there are rebalance'),
     ],
 )
-def test_wait_all_refuses_what_it_has_not(options, text):
+def test_wait_all_refuses_options_of_other_policies(options, text):
     with pytest.raises(ConfigError) as caught:
         WaitAll(**options)
     assert str(caught.value).startswith(f"WaitAll: {text}")
 
 
-def test_a_mistyped_option_is_refused_with_the_nearest():
+def test_a_mistyped_option_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError) as caught:
         SkipStraggler(ceilling_ms=100)
     assert str(caught.value) == (
@@ -154,7 +154,7 @@ def test_a_mistyped_option_is_refused_with_the_nearest():
     )
 
 
-def test_a_policy_has_a_native_form():
+def test_a_policy_must_have_a_native_form():
     class Mine(Policy):
         pass
 

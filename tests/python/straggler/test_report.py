@@ -44,7 +44,7 @@ def test_ranks_are_counted_by_reason():
     ]
 
 
-def test_a_rank_that_takes_no_part_is_told_to_be_out():
+def test_an_excluded_rank_is_reported_as_out():
     counts, text = printed([outcome([3], reason="complete")])
     assert counts == {3: {"complete": 1}}
     assert "│ out of the group 1 │" in text
@@ -52,7 +52,7 @@ def test_a_rank_that_takes_no_part_is_told_to_be_out():
     assert cells[0][1] == "3: out of the group"
 
 
-def test_nobody_skipped_is_a_sentence():
+def test_without_skipped_ranks_the_report_says_so():
     assert printed([outcome(), outcome()]) == ({}, "Nobody was skipped in 2 calls.\n")
     assert printed([])[0] == {}
     text, _ = by_step([StepCounters(4), StepCounters(5)])
@@ -89,7 +89,7 @@ def by_step(steps):
     return text, [[cell.strip() for cell in line[1:-1]] for line in lines]
 
 
-def test_steps_tell_who_was_skipped_and_how_this_rank_came_through():
+def test_steps_show_the_skipped_ranks_and_the_way_of_this_rank():
     skipped = {3: Counter(deadline=2, known_behind=1), 1: Counter(expected_late=1)}
     text, cells = by_step(
         [
@@ -108,13 +108,13 @@ def test_steps_tell_who_was_skipped_and_how_this_rank_came_through():
     ]
 
 
-def test_of_many_steps_the_last_are_shown():
+def test_only_the_last_of_many_steps_are_shown():
     text, cells = by_step([StepCounters(i, way="replayed") for i in range(100)])
     assert "100 of 100 steps with somebody skipped or caught up, the last 40" in text
     assert [int(row[0]) for row in cells] == list(range(60, 100))
 
 
-def test_stand_ins_have_a_column_of_their_own():
+def test_stand_ins_have_their_own_column():
     counts, text = printed(
         [
             outcome(stand_ins=[(2, 4)]),
@@ -132,7 +132,7 @@ def test_stand_ins_have_a_column_of_their_own():
     ]
 
 
-def test_steps_tell_which_data_shards_came_from_a_backup():
+def test_steps_show_the_data_shards_that_a_backup_computed():
     text, cells = by_step(
         [
             StepCounters(4),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Batches of all ranks side by side; tests/python/multiproc/test_backup.py trains."""
+"""Batches of all ranks in one process; tests/python/multiproc/test_backup.py trains."""
 
 import io
 import itertools
@@ -40,7 +40,7 @@ def shadows(num_primaries, num_backups=1, *, size=40, **options):
 
 
 def batches_of(sampler, num_batches, *, late=lambda step: ()):
-    """Of the next steps, all done by this rank; `late` tells how each of them ended."""
+    """Batches of the next steps of this rank; `late(step)` gives the late ranks."""
     begin = sampler._lateness.steps
     found = []
     for step, batch in zip(range(begin, begin + num_batches), sampler, strict=False):
@@ -64,7 +64,7 @@ def chunks(indices, size):
     seed=st.integers(0, 5),
     epoch=st.integers(0, 3),
 )
-def test_a_primary_gets_what_a_distributed_sampler_gives(
+def test_a_primary_has_the_batches_of_a_distributed_sampler(
     size, num_primaries, num_backups, batch_size, shuffle, drop_last, seed, epoch
 ):
     if drop_last:
@@ -99,9 +99,9 @@ def _trainings(draw):
 
 
 def train(group, late, *, batches_per_step, lookahead, num_epochs=2, num_steps=1000):
-    """All ranks in step from where the group is, with loaders that work ahead.
+    """Trains all ranks in step from their present step, with loaders that prefetch.
 
-    For each rank what it computed: (step, data shard, place, indices, seed).
+    Returns for each rank a list of (step, data shard, place, indices, seed).
     """
     done = [[] for _ in group]
     step = group[0].steps
@@ -128,7 +128,7 @@ def train(group, late, *, batches_per_step, lookahead, num_epochs=2, num_steps=1
 
 
 def _ahead(sampler, lookahead):
-    """As a DataLoader with processes takes batches before they are used."""
+    """Takes batches before their use, like a DataLoader with processes."""
     taken = iter(sampler)
     ready = [b for b in (next(taken, None) for _ in range(lookahead)) if b is not None]
     while True:
@@ -142,7 +142,7 @@ def _ahead(sampler, lookahead):
 
 @settings(max_examples=60, deadline=None)
 @given(_trainings(), st.integers(20, 70))
-def test_a_backups_batch_is_that_of_the_primary_it_shadows(training, size):
+def test_the_batch_of_a_backup_is_that_of_the_primary_it_shadows(training, size):
     num_primaries, num_backups, late, batches_per_step, lookahead, mode = training
     group = samplers(
         num_primaries + num_backups,
@@ -163,16 +163,17 @@ def test_a_backups_batch_is_that_of_the_primary_it_shadows(training, size):
             assert batch == of_primary[data_shard, place]
             covered.setdefault(step, {}).setdefault(backup, set()).add(data_shard)
     for step, by_backup in covered.items():
-        # All batches of a step are of one data shard, and none has two backups.
+        # All batches of a step belong to one data shard, and no data shard has two
+        # backups.
         assert all(len(data_shards) == 1 for data_shards in by_backup.values())
         assert len({d for s in by_backup.values() for d in s}) == num_backups
-        # Every rank can tell.
+        # All ranks agree on the choice.
         told = {frozenset(s.choice(step).items()) for s in group}
         assert len(told) == 1
         assert dict(*told) == {b: min(s) for b, s in by_backup.items()}
 
 
-def test_a_suspect_is_shadowed_after_what_a_loader_has_taken_already():
+def test_a_suspect_is_shadowed_after_the_prefetched_batches():
     for lookahead, batches_per_step, first in ((0, 1, 4), (4, 1, 8), (4, 3, 6)):
         group = shadows(
             4, size=300, lookahead=lookahead, batches_per_step=batches_per_step
@@ -201,7 +202,7 @@ def test_a_suspect_is_shadowed_after_what_a_loader_has_taken_already():
     st.integers(0, 4),
     st.sampled_from([40, 48, 61]),
 )
-def test_an_epoch_is_covered_once_also_when_a_primary_dies_in_it(
+def test_an_epoch_is_covered_once_even_if_a_primary_dies(
     num_primaries, data, lookahead, size
 ):
     group = shadows(num_primaries, size=size, batch_size=2, lookahead=lookahead)
@@ -223,8 +224,8 @@ def test_an_epoch_is_covered_once_also_when_a_primary_dies_in_it(
                 indices = next(loaders[rank])
                 group[rank].begin_step(step)
                 data_shard = group[rank].shard_of(step)
-                # The first copy counts; the backup's is needed only where the other
-                # does not come.
+                # The first copy counts. The copy of the backup is needed only if the
+                # primary is dead.
                 if data_shard == rank or (is_dead and data_shard == victim):
                     assert data_shard not in given
                     given[data_shard] = indices
@@ -237,7 +238,7 @@ def test_an_epoch_is_covered_once_also_when_a_primary_dies_in_it(
             choices = [group[rank].choice(step + 1) for rank in alive]
             assert all(choice == choices[0] for choice in choices)
             step += 1
-    # What nobody stood in for lies at the death, and is what the report names.
+    # Batches without a backup are close to the death, and the report names them.
     assert len(lost) <= lookahead + 1
     assert all(epoch * num_batches + b <= death + lookahead for epoch, b in lost)
     for epoch in range(3):
@@ -270,7 +271,7 @@ def _batch(group, epoch, data_shard, batch):
     return chunks(_theirs(size, num_primaries, data_shard, epoch), 2)[batch]
 
 
-def test_a_substitute_has_batches_of_the_whole_dataset_in_an_order_of_its_own():
+def test_a_substitute_has_batches_of_the_whole_dataset_in_its_own_order():
     policy = ActiveBackup(backups=2, mode="substitute")
     group = samplers(6, policy, range(40), batch_size=5)
     found = [[i for batch in s for i in batch] for s in group]
@@ -285,7 +286,7 @@ def test_a_substitute_has_batches_of_the_whole_dataset_in_an_order_of_its_own():
     assert [i for batch in group[4] for i in batch] != before
 
 
-def test_substitutes_draw_random_numbers_of_their_own():
+def test_substitutes_draw_their_own_random_numbers():
     group = samplers(5, ActiveBackup(backups=2, mode="substitute"), range(40))
     for sampler in group:
         next(iter(sampler))
@@ -300,7 +301,7 @@ def test_substitutes_draw_random_numbers_of_their_own():
         SkipStraggler(),
     ],
 )
-def test_without_stand_ins_all_ranks_are_primaries(policy):
+def test_without_backups_of_data_shards_all_ranks_are_primaries(policy):
     group = samplers(5, policy, range(40))
     for rank, sampler in enumerate(group):
         theirs = DistributedSampler(range(40), num_replicas=5, rank=rank)
@@ -331,7 +332,7 @@ class _Noisy(Dataset):
         {"num_workers": 2, "persistent_workers": True},
     ],
 )
-def test_loaders_of_a_primary_and_its_backup_give_the_same_bits(options):
+def test_loaders_of_a_primary_and_its_backup_have_the_same_bits(options):
     lookahead = options.get("num_workers", 0) * options.get("prefetch_factor", 2)
     dataset = SeededDataset(_Noisy(), seed=3)
     group = samplers(
@@ -358,7 +359,7 @@ def test_loaders_of_a_primary_and_its_backup_give_the_same_bits(options):
     assert dataset.epoch == 1
 
 
-def test_dropout_of_a_backup_is_that_of_the_primary():
+def test_dropout_of_a_backup_equals_that_of_its_primary():
     def gradient(sampler, step):
         torch.manual_seed(5)
         net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
@@ -379,7 +380,7 @@ def test_dropout_of_a_backup_is_that_of_the_primary():
             sampler.record(step)
 
 
-def test_a_loader_that_works_ahead_without_saying_so_is_refused():
+def test_a_prefetching_loader_without_lookahead_is_refused():
     group = shadows(2)
     loader = _ahead(group[2], 2)
     with pytest.raises(
@@ -388,7 +389,7 @@ def test_a_loader_that_works_ahead_without_saying_so_is_refused():
         r"ahead is 0 batches: give lookahead=num_workers \* prefetch_factor",
     ):
         next(loader)
-    # A primary's batches follow from nothing, and its place is looked at all the same.
+    # A primary's batches depend on no choice, but its place is checked all the same.
     next(_ahead(group[0], 2))
     with pytest.raises(
         ConfigError, match=r"the loader has taken 3; expected 1, with .*lookahead=0"
@@ -399,14 +400,14 @@ def test_a_loader_that_works_ahead_without_saying_so_is_refused():
 # ---- a rank that was late ----------------------------------------------------------
 
 
-def test_a_rank_that_passes_over_batches_finds_its_place():
+def test_a_late_rank_finds_its_place_after_it_skips_batches():
     group = shadows(2, size=40, batch_size=2)
     for sampler in group:
         batches = iter(sampler)
         next(batches)
         sampler.begin_step(0)
         sampler.record(0)
-        # Steps 1 to 4 were done without this rank.
+        # The other ranks did steps 1 to 4 without this rank.
         for step in range(1, 5):
             sampler.record(step, [1], is_own=False)
         next(batches)
@@ -421,7 +422,7 @@ def test_a_rank_that_passes_over_batches_finds_its_place():
     assert group[2].shard_of(5) == 1
 
 
-def test_batches_to_pass_over_may_lie_behind_the_end_of_an_epoch():
+def test_batches_to_skip_can_reach_into_the_next_epoch():
     group = shadows(2, size=24, batch_size=2)
     assert len(group[0]) == 6
     for sampler in group:
@@ -429,8 +430,8 @@ def test_batches_to_pass_over_may_lie_behind_the_end_of_an_epoch():
         for step in range(4):
             next(batches)
             sampler.record(step)
-        # Steps 4 to 8 were done without this rank: it passes over the last two batches
-        # of epoch 0, and three of the next.
+        # The other ranks did steps 4 to 8 without this rank. It skips the last two
+        # batches of epoch 0 and three batches of epoch 1.
         for step in range(4, 9):
             sampler.record(step, [0], is_own=False)
         assert len(list(batches)) == 2
@@ -442,7 +443,7 @@ def test_batches_to_pass_over_may_lie_behind_the_end_of_an_epoch():
     assert taken[3] == chunks(_theirs(24, 2, 0, 1), 2)[3]
 
 
-def test_an_epoch_that_all_leave_early_is_followed_by_the_next():
+def test_an_epoch_that_all_ranks_leave_early_is_followed_by_the_next():
     group = shadows(2, size=40, batch_size=2)
     for sampler in group:
         assert len(batches_of(sampler, 3)) == 3
@@ -454,7 +455,7 @@ def test_an_epoch_that_all_leave_early_is_followed_by_the_next():
             sampler.begin_step(2)
 
 
-def test_where_an_epoch_begins_can_be_said_and_is_checked():
+def test_the_first_step_of_an_epoch_can_be_given_and_is_checked():
     sampler = shadows(2, size=40, batch_size=2)[0]
     batches_of(sampler, 3)
     for step in range(3, 6):
@@ -474,7 +475,7 @@ def test_where_an_epoch_begins_can_be_said_and_is_checked():
     assert taken == chunks(_theirs(40, 2, 0, 1), 2)[:3]
 
 
-def test_what_was_late_is_taken_over_with_a_copy_of_the_state():
+def test_a_copy_of_the_state_brings_the_history_of_late_ranks():
     giver, taker = (shadows(3, size=90)[3] for _ in range(2))
     for sampler in (giver, taker):
         next(iter(sampler))
@@ -489,7 +490,7 @@ def test_what_was_late_is_taken_over_with_a_copy_of_the_state():
 
 
 class _Handle:
-    """Learns of the end of a step at the next look."""
+    """A handle that reports the end of a step at the next look."""
 
     def __init__(self, sampler):
         self.sampler, self.news = sampler, []
@@ -501,7 +502,7 @@ class _Handle:
             self.sampler.record(step, late, is_own=False)
 
 
-def test_a_state_has_the_last_step_too():
+def test_a_state_includes_the_last_step():
     sampler = shadows(3, size=90)[0]
     handle = _Handle(sampler)
     next(iter(sampler))
@@ -518,9 +519,7 @@ def test_a_state_has_the_last_step_too():
 
 @settings(max_examples=80, deadline=None)
 @given(_trainings(), st.integers(20, 70), st.data())
-def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
-    training, size, data
-):
+def test_a_resumed_training_continues_as_if_it_had_not_stopped(training, size, data):
     num_primaries, num_backups, late, batches_per_step, lookahead, mode = training
 
     def make():
@@ -543,7 +542,7 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
     first = train(group := make(), late, num_steps=stop, **options)
     states = [sampler.state_dict() for sampler in group]
     assert states == [states[0]] * len(group)
-    # By any way that takes numbers.
+    # The state can be saved as JSON or by torch.
     text = json.dumps(states[0])
     saved = io.BytesIO()
     torch.save(states[0], saved)
@@ -555,11 +554,11 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
         assert sampler.steps == stop
     then = train(group, late, **options)
     assert [a + b for a, b in zip(first, then, strict=True)] == whole
-    # The end is the same, too.
+    # Both trainings end at the same step.
     assert {s.steps for s in group} == {whole[0][-1][0] + 1}
 
 
-def test_the_batches_of_a_substitute_go_on_too():
+def test_the_batches_of_a_substitute_are_resumed_too():
     policy = ActiveBackup(backups=1, mode="substitute")
     found = list(samplers(3, policy, range(40))[2])
     stopped, again = (samplers(3, policy, range(40))[2] for _ in range(2))
@@ -568,7 +567,7 @@ def test_the_batches_of_a_substitute_go_on_too():
     assert list(again) == found[3:]
 
 
-def test_another_epoch_than_the_one_that_was_stopped_begins_at_its_first_batch():
+def test_another_epoch_than_the_stopped_one_begins_at_its_first_batch():
     stopped, again = (shadows(2, size=40)[0] for _ in range(2))
     assert len(stopped) == 7
     stopped.set_epoch(4)
@@ -580,18 +579,18 @@ def test_another_epoch_than_the_one_that_was_stopped_begins_at_its_first_batch()
     assert again.steps == 10
 
 
-def test_only_the_first_epoch_after_a_stop_is_a_part_of_one():
+def test_only_the_first_epoch_after_a_resume_is_partial():
     stopped, again = (shadows(2, size=40)[0] for _ in range(2))
     batches_of(stopped, 3)
     again.load_state_dict(stopped.state_dict())
-    # Not with another number, as it should be, and still a new one.
+    # The epoch number should change but does not; the next epochs are complete anyway.
     assert [len(batches_of(again, 99)) for _ in range(3)] == [4, 7, 7]
 
 
-def test_a_state_of_a_rank_that_still_had_batches_to_pass_over_says_where_all_are():
+def test_a_state_saved_by_a_rank_behind_has_the_place_of_all_ranks():
     behind, again = (shadows(2, size=24, batch_size=2)[0] for _ in range(2))
     assert len(batches_of(behind, 4)) == 4
-    # The others are in the third batch of epoch 1 meanwhile.
+    # The other ranks are in the third batch of epoch 1.
     for step in range(4, 8):
         behind.record(step, [1], is_own=False)
     again.load_state_dict(behind.state_dict())
@@ -601,7 +600,7 @@ def test_a_state_of_a_rank_that_still_had_batches_to_pass_over_says_where_all_ar
     assert batches == chunks(_theirs(24, 2, 0, 1), 2)[2:]
 
 
-def test_a_dataset_with_seeds_is_in_the_epoch_that_is_loaded():
+def test_a_dataset_with_seeds_gets_the_loaded_epoch():
     dataset = SeededDataset(range(40))
     stopped, again = (shadows_of(dataset)[0] for _ in range(2))
     stopped.set_epoch(6)
@@ -645,7 +644,7 @@ def test_the_state_of_a_sampler_with_other_batches_is_refused(name, theirs, own)
         taker.load_state_dict(giver.state_dict())
 
 
-def test_what_is_no_state_and_what_comes_too_late_is_refused():
+def test_an_invalid_state_and_a_late_load_are_refused():
     sampler = shadows(2)[0]
     with pytest.raises(
         ConfigError, match="the state to load has no 'epoch'; give what state_di"
@@ -668,7 +667,7 @@ def test_what_is_no_state_and_what_comes_too_late_is_refused():
     sampler.load_state_dict(state)
 
 
-# ---- what is refused ---------------------------------------------------------------
+# ---- refused arguments -------------------------------------------------------------
 
 
 class _Stream(IterableDataset):
@@ -713,7 +712,7 @@ class _Stream(IterableDataset):
         ),
     ],
 )
-def test_an_argument_that_does_not_fit_is_refused_with_a_sentence(changed, text):
+def test_an_invalid_argument_is_refused_with_a_clear_error(changed, text):
     arguments = {
         "dataset": range(40),
         "batch_size": 4,
@@ -733,12 +732,12 @@ def test_an_argument_that_does_not_fit_is_refused_with_a_sentence(changed, text)
         ({"epoch": 0, "first_step": "a"}, "first_step is 'a'; it takes a whole"),
     ],
 )
-def test_an_epoch_is_a_number(arguments, text):
+def test_an_epoch_must_be_a_number(arguments, text):
     with pytest.raises(ConfigError, match=text):
         shadows(2)[0].set_epoch(**arguments)
 
 
-def test_a_first_step_that_nobody_has_come_to_is_refused():
+def test_a_first_step_that_no_rank_has_reached_is_refused():
     sampler = shadows(2)[0]
     sampler.set_epoch(0, first_step=5)
     with pytest.raises(ConfigError, match="has come to step 0 and did none itself; g"):
@@ -754,15 +753,15 @@ def test_a_step_without_a_batch_has_no_data_shard():
 
 
 @pytest.mark.parametrize(("lookahead", "known_at"), [(0, 3), (1, 4), (3, 6)])
-def test_the_choice_follows_from_who_was_out_in_the_steps_before(lookahead, known_at):
+def test_the_choice_depends_on_the_ranks_that_were_out_before(lookahead, known_at):
     group = shadows(3, lookahead=lookahead)
     for sampler in (group[0], group[3]):
         for step in range(8):
             out = {2: [1], 3: [1, 3]}.get(step, [])
             sampler.record(step, out=out)
     for step in range(8):
-        # In turn, but where the step before has lost rank 1. A backup that was out
-        # goes on, to come back.
+        # Primaries in turn, unless rank 1 was out in the step before. A backup that was
+        # out keeps its turn, so that it can return.
         out = {known_at, known_at + 1}
         expected = {3: 1 if step in out else step % 3}
         assert group[0].choice(step) == group[3].choice(step) == expected, step
@@ -772,7 +771,7 @@ def test_the_choice_follows_from_who_was_out_in_the_steps_before(lookahead, know
     ("batches_per_step", "num_batches", "expected"),
     [
         (1, 5, {(0, 3): 3, (3, 7): 4, (4, 4): 0}),
-        # Steps of 2, 2 and 1 batches.
+        # Three steps of 2, 2 and 1 batches.
         (2, 5, {(0, 1): 2, (1, 3): 3, (2, 3): 1, (3, 4): 2, (2, 7): 8, (5, 9): 6}),
         (2, 4, {(0, 2): 4, (1, 5): 8}),
         (4, 3, {(0, 1): 3, (0, 4): 12}),

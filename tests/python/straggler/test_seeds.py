@@ -14,7 +14,7 @@ from aikido_torch.straggler import SeededDataset, seed_of
 
 
 class Augmented(Dataset):
-    """Each sample has noise of every generator that people use."""
+    """Each sample has noise from every generator that users call."""
 
     def __len__(self):
         return 24
@@ -28,7 +28,7 @@ PARTS = st.integers(0, 1 << 40)
 
 
 @given(st.tuples(PARTS, PARTS, PARTS, PARTS), st.tuples(PARTS, PARTS, PARTS, PARTS))
-def test_a_seed_belongs_to_one_step_of_one_data_shard(one, other):
+def test_each_step_of_each_data_shard_has_its_own_seed(one, other):
     assert 0 <= seed_of(*one) < 1 << 63
     assert seed_of(*one) == seed_of(*one)
     assert (seed_of(*one) == seed_of(*other)) == (one == other)
@@ -43,7 +43,7 @@ def read(dataset, **options):
     return torch.cat(list(DataLoader(dataset, batch_size=4, **options)))
 
 
-def test_samples_are_the_same_bits_wherever_they_are_read():
+def test_samples_have_the_same_bits_wherever_they_are_read():
     dataset = SeededDataset(Augmented(), seed=5)
     here = read(dataset)
     random.seed(1)
@@ -56,13 +56,13 @@ def test_samples_are_the_same_bits_wherever_they_are_read():
         {"num_workers": 2, "multiprocessing_context": "spawn"},
     ):
         assert torch.equal(read(dataset, **options), here), options
-    # In any order.
+    # The order of reading does not matter.
     assert torch.equal(torch.stack([dataset[i] for i in (7, 3)]), here[[7, 3]])
-    # And no two samples have the same noise.
+    # No two samples have the same noise.
     assert all(len(set(column.tolist())) == 24 for column in here.T)
 
 
-def test_each_epoch_and_each_seed_has_samples_of_its_own():
+def test_each_epoch_and_each_seed_has_its_own_samples():
     dataset = SeededDataset(Augmented(), seed=5)
     first = read(dataset)
     dataset.set_epoch(1)
@@ -72,7 +72,7 @@ def test_each_epoch_and_each_seed_has_samples_of_its_own():
     assert torch.equal(read(dataset), first)
 
 
-def test_processes_that_live_on_see_the_next_epoch():
+def test_persistent_processes_see_the_next_epoch():
     dataset = SeededDataset(Augmented())
     loader = DataLoader(dataset, batch_size=4, num_workers=2, persistent_workers=True)
     for epoch in range(3):
@@ -81,7 +81,7 @@ def test_processes_that_live_on_see_the_next_epoch():
         assert torch.equal(found, read(dataset))
 
 
-def test_generators_are_afterwards_as_they_were():
+def test_generators_are_restored_afterwards():
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)

@@ -8,7 +8,7 @@ from aikido_torch.straggler._share_watch import ShareWatch
 
 
 def outcome(*skipped, reason="deadline", num_ranks=4):
-    """A call without the contributions of `skipped`, of ten elements."""
+    """A call of ten elements without the contributions of `skipped`."""
     present = [r for r in range(num_ranks) if r not in skipped]
     return SimpleNamespace(
         contributors=present,
@@ -19,7 +19,7 @@ def outcome(*skipped, reason="deadline", num_ranks=4):
 
 
 class Loop:
-    """Steps of half a second, from second 1000 on; one call in each."""
+    """Steps of half a second, from second 1000 on; each step has one call."""
 
     STEP_S = 0.5
 
@@ -28,7 +28,7 @@ class Loop:
         self.now, self.step = 1000.0, 0
 
     def run(self, seconds, *outcomes):
-        """Outcomes in turns; returns what was said."""
+        """Runs steps with the outcomes in turn; returns the messages of the watch."""
         said = []
         for i in range(round(seconds / self.STEP_S)):
             self.watch.on_call(self.step, outcomes[i % len(outcomes)], 10)
@@ -57,14 +57,14 @@ def test_other_ranks_do_not_repeat_it():
     assert Loop(1).run(200, outcome(3)) == []
 
 
-def test_two_ranks_are_two_sentences():
-    said = Loop(0).run(200, outcome(2, 3), outcome(3))  # rank 2: exactly one half
+def test_two_ranks_give_two_messages():
+    said = Loop(0).run(200, outcome(2, 3), outcome(3))  # rank 2: exactly half
     assert len(said) == 1
     said = Loop(0).run(200, outcome(2, 3))
     assert [text.split()[1] for text in said] == ["2", "3"]
 
 
-def test_half_is_enough_and_a_good_part_of_the_minute_too():
+def test_a_share_of_half_or_a_good_part_of_the_minute_is_enough():
     assert Loop(0).run(300, outcome(3), outcome()) == []
     loop = Loop(0)
     for _ in range(5):
@@ -78,7 +78,7 @@ def test_one_long_pause_names_nobody():
     assert loop.run(120, outcome()) == []
 
 
-def test_shards_and_stand_ins_count_in_part():
+def test_shards_and_stand_ins_count_partly():
     partly = outcome()
     partly.skipped, partly.reason = [3], "deadline"
     partly.shards = [
@@ -88,12 +88,12 @@ def test_shards_and_stand_ins_count_in_part():
     assert Loop(0).run(200, partly) == []
 
 
-def test_a_rank_that_is_out_of_the_group_is_not_named():
+def test_a_rank_outside_the_group_is_not_named():
     assert Loop(0).run(200, outcome(3, reason="complete")) == []
     assert Loop(0).run(200, outcome(3), outcome(3, reason="complete")) == []
 
 
-def test_steps_that_are_copied_lack_the_own_contribution():
+def test_copied_steps_lack_the_contribution_of_this_rank():
     loop = Loop(3)
     said = []
     for _ in range(80):
@@ -108,15 +108,15 @@ def test_steps_that_are_copied_lack_the_own_contribution():
     assert loop.watch.last.shares == pytest.approx((1, 1, 1, 1 / 3), abs=0.02)
 
 
-def test_a_clock_that_jumps_ahead_ends_one_part():
+def test_a_jump_of_the_clock_ends_only_one_part():
     loop = Loop(0)
     loop.run(5, outcome(3))
-    loop.now += 100  # all ranks stood still
+    loop.now += 100  # all ranks were stopped
     (text,) = loop.run(200, outcome(3))
     assert "Rank 3" in text
 
 
-def test_the_last_minute_is_known():
+def test_the_shares_of_the_last_minute_are_known():
     loop = Loop(2)
     assert loop.watch.last is None
     loop.run(9.5, outcome())
@@ -129,7 +129,7 @@ def test_the_last_minute_is_known():
     assert loop.watch.last.shares == (1, 1, 1, 1)
 
 
-def test_the_gain_is_that_of_the_counters():
+def test_the_gain_comes_from_the_counters():
     counters = {
         "replayed_operations": 100, "replayed_bytes": 10, "replayed_bytes_in": 9,
         "replayed_us": 50, "replayed_wait_all_us": 100,
@@ -142,5 +142,5 @@ def test_strict_calls_have_all_contributions():
     strict = SimpleNamespace(contributors=[], skipped=[], shards=[], reason="complete")
     loop.run(10, strict)
     assert loop.watch.last.shares == (1, 1, 1, 1)
-    loop.run(10, outcome(num_ranks=3))  # and one backup
+    loop.run(10, outcome(num_ranks=3))  # the fourth rank is a backup
     assert loop.watch.last.shares == (1, 1, 1)

@@ -37,7 +37,7 @@ def test_the_calls_of_a_step_add_up():
     assert not step.is_plain()
 
 
-def test_a_step_that_was_caught_up_is_worth_telling():
+def test_a_caught_up_step_is_shown_in_reports():
     assert not StepCounters(0, way="replayed").is_plain()
     assert not StepCounters(0, way="copied", copied_from=1).is_plain()
 

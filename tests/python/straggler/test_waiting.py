@@ -23,14 +23,14 @@ def test_a_gain_compares_contributions_per_second():
     assert waiting(in_results=1, seconds=100).gain == pytest.approx(0)
 
 
-def test_the_line_says_what_skipping_gained():
+def test_the_line_shows_the_gain_of_skipping():
     assert waiting(seconds=68.7).line() == (
         "Skipping gained 31% against waiting for all, by the 1000 calls of which this "
         "rank closed a shard."
     )
 
 
-def test_the_line_says_what_waiting_would_have_given_and_how():
+def test_the_line_shows_what_waiting_would_have_given():
     line = waiting(in_results=0.9, seconds=93.6).line()
     assert line.startswith("Waiting would have been 4% faster, by the 1000 calls")
     assert line.endswith(": give WaitAll(), or a longer floor_ms.")
@@ -46,5 +46,5 @@ def test_the_line_says_what_waiting_would_have_given_and_how():
         waiting(in_results=1.0, seconds=100.5),
     ],
 )
-def test_nothing_is_said_of_few_operations_or_a_small_difference(known):
+def test_few_operations_or_a_small_difference_give_no_line(known):
     assert known.line() is None
