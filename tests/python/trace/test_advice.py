@@ -22,13 +22,13 @@ def verdict(cause, rank, pattern="steady", step=0):
         ("none", None),
     ],
 )
-def test_what_is_steady_is_said_by_its_cause(cause, advice):
+def test_a_steady_loss_gives_advice_by_its_cause(cause, advice):
     assert advice_of([verdict(cause, 2)]).get(2) == advice
     assert advice_of([verdict(cause, 2, "transient")]) == {}
     assert advice_of([verdict(cause, None, "rotating")]) == {}
 
 
-def test_the_last_word_on_each_rank_counts():
+def test_the_last_verdict_on_each_rank_counts():
     said = [verdict("compute", 1), verdict("network in", 1), verdict("input", 0)]
     assert advice_of(said) == {1: "link", 0: "caller"}
 

@@ -13,13 +13,13 @@ def verdict(cause, rank, pattern="steady", step=0):
     return Verdict(cause, rank, pattern, 0.1, step, step + 4, "A sentence.")
 
 
-def test_members_that_are_named_are_told_of(group_of_one):
+def test_named_members_appear_in_the_advice(group_of_one):
     assert trace.advise(verdict("compute", 0)) == {0: "caller"}
     assert trace.advise([verdict("compute", 5)], group=group_of_one) == {}
     assert trace.advise([]) == {}
 
 
-def test_a_backend_takes_ranks_and_advice_that_there_are(group_of_one):
+def test_a_backend_refuses_unknown_ranks_and_unknown_advice(group_of_one):
     from aikido_torch._backend import backend_of
 
     backend = backend_of(None)
@@ -28,7 +28,7 @@ def test_a_backend_takes_ranks_and_advice_that_there_are(group_of_one):
             backend.advise(rank, advice)
 
 
-def test_without_a_group_or_with_numbers_that_make_no_sense(group_of_one):
+def test_without_a_group_or_with_invalid_numbers_it_is_refused(group_of_one):
     for arguments, text in [
         ({"steps": 2}, "steps is 2"),
         ({"steps": 3.5}, "steps is 3.5"),

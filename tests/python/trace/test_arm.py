@@ -15,7 +15,7 @@ from harness.traces import dump, span
 
 @pytest.fixture
 def board():
-    """Of a job of two ranks that have answered request 1."""
+    """Board of a job of two ranks that have answered request 1."""
     made = Board(HashStore())
     made.join(2)
     assert made.request(3, 5) == 1
@@ -29,7 +29,7 @@ def dumps():
     return {rank: dump(rank, spans, size=2).to_bytes() for rank in range(2)}
 
 
-def test_what_is_written_is_cleared(board, tmp_path):
+def test_dumps_are_cleared_once_they_are_written(board, tmp_path):
     output = tmp_path / "all.json"
     as_they_came = dict(reversed(dumps().items()))
     traces, notes = write(board, 1, as_they_came, output=output, folder=tmp_path)
@@ -40,7 +40,7 @@ def test_what_is_written_is_cleared(board, tmp_path):
     assert [board.dump_of(1, rank) for rank in range(2)] == [None, None]
 
 
-def test_what_cannot_be_written_is_kept_and_fetched_later(board, tmp_path):
+def test_dumps_that_cannot_be_written_are_kept_and_fetched_later(board, tmp_path):
     nowhere = tmp_path / "no" / "all.json"
     with pytest.raises(ConfigError, match=r"cannot be written.*fetch --request 1"):
         write(board, 1, dumps(), output=nowhere, folder=tmp_path)
@@ -51,7 +51,7 @@ def test_what_cannot_be_written_is_kept_and_fetched_later(board, tmp_path):
         fetch(board, 1, output=output, folder=None)
 
 
-def test_places_are_looked_at_before_anybody_is_asked(tmp_path):
+def test_output_paths_are_checked_before_ranks_are_asked(tmp_path):
     check_places(tmp_path / "all.json", tmp_path)
     for output, folder in (
         (tmp_path / "no" / "all.json", None),
@@ -62,7 +62,7 @@ def test_places_are_looked_at_before_anybody_is_asked(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_rank_that_asks_goes_on_meanwhile(tmp_path):
+def test_a_rank_that_asks_does_not_wait_for_the_answers(tmp_path):
     store = HashStore()
     board = Board(store)
     board.join(2)
@@ -75,7 +75,7 @@ def test_a_rank_that_asks_goes_on_meanwhile(tmp_path):
     assert output.exists()
 
 
-def test_a_rank_that_asks_in_vain_has_the_error_in_the_result():
+def test_an_unanswered_request_of_a_rank_raises_from_its_result():
     store = HashStore()
     Board(store).join(1)
     asked = ask(store, (3, 5), None, None, timeout_s=0.2)
@@ -93,6 +93,6 @@ def test_a_rank_that_asks_in_vain_has_the_error_in_the_result():
         ((1, 2), {}, "call aikido_torch.trace.watch"),
     ],
 )
-def test_what_cannot_be_armed_is_a_sentence(group_of_one, steps, more, text):
+def test_an_invalid_request_gives_a_clear_error(group_of_one, steps, more, text):
     with pytest.raises(ConfigError, match=text):
         trace.arm(*steps, **more)

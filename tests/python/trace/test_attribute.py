@@ -32,7 +32,7 @@ def window(**changes):
     return [step(i, [0.05, 0.05, 0.05, 0.05], **changes) for i in range(5)]
 
 
-# (what is seen in steps 0 to 4, cause, rank, pattern, beginning of the evidence)
+# (facts of steps 0 to 4, cause, rank, pattern, beginning of the evidence)
 SLOW_LINK = {
     (s, t): LinkStep(1 << 20, 0.05 if s == 2 else 0.005)
     for s in range(4)
@@ -79,7 +79,7 @@ TABLE = [
         "compute", None, "rotating",
         "In 5 of 5 steps another one of the ranks 0, 1, 2, 3 was 300 ms behind",
     ),
-    # A little late once, or in turn, where there is no noise.
+    # A small delay, once or in turn, without noise.
     (
         [*window()[:4], step(4, [0.05, 0.08, 0.05, 0.05])],
         "compute", 1, "transient", "Rank 1 worked 80 ms on its own in 1 of 5 steps",
@@ -88,15 +88,13 @@ TABLE = [
         [step(i, [0.08 if r == i % 4 else 0.05 for r in range(4)]) for i in range(5)],
         "compute", None, "rotating", "In 5 of 5 steps another one of the ranks 0, 1,",
     ),
-    # All are slow: nobody is slower than the others.
+    # All ranks are slow, so no rank is slower than the others.
     ([step(i, [0.5] * 4) for i in range(5)], "none", None, "none", "No"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "cause", "rank", "pattern", "text"), TABLE)
-def test_what_is_seen_gives_a_verdict_and_its_evidence(
-    seen, cause, rank, pattern, text
-):
+def test_facts_give_a_verdict_and_its_evidence(seen, cause, rank, pattern, text):
     verdict = attribute(seen)
     assert (verdict.cause, verdict.rank, verdict.pattern) == (cause, rank, pattern)
     assert verdict.evidence.startswith(text)
@@ -105,13 +103,13 @@ def test_what_is_seen_gives_a_verdict_and_its_evidence(
 
 
 def of_links(num_ranks, links):
-    """Five steps in which links take so many ms."""
+    """Five steps; `links` maps a pair of ranks to the ms that its link took."""
     made = {pair: LinkStep(1 << 20, ms / 1e3) for pair, ms in links.items()}
     return [step(i, [0.05] * num_ranks, links=made) for i in range(5)]
 
 
 @pytest.mark.parametrize("slow", [(0, 1), (1, 0)])
-def test_of_two_ranks_nobody_is_blamed_for_the_link_between_them(slow):
+def test_with_two_ranks_a_slow_link_blames_no_rank(slow):
     verdict = attribute(of_links(2, {slow[::-1]: 5, slow: 50}))
     assert (verdict.cause, verdict.rank, verdict.pattern) == ("network", None, "steady")
     assert verdict.lost_s == pytest.approx(0.045)
@@ -123,7 +121,7 @@ def test_of_two_ranks_nobody_is_blamed_for_the_link_between_them(slow):
     assert attribute(of_links(2, {slow[::-1]: 5, slow: 6})).cause == "none"
 
 
-def test_of_two_ranks_noisy_links_are_no_culprits():
+def test_with_two_ranks_noisy_links_blame_no_rank():
     seen = []
     for i, ms in enumerate([(5, 25), (30, 8), (6, 20), (18, 9), (7, 7)]):
         links = {(0, 1): LinkStep(1 << 20, ms[0] / 1e3)}
@@ -132,14 +130,14 @@ def test_of_two_ranks_noisy_links_are_no_culprits():
     assert attribute(seen).cause == "none"
 
 
-def test_of_ranks_in_a_ring_nobody_is_blamed_for_the_link_between_two():
+def test_in_a_ring_a_slow_link_between_two_ranks_blames_no_rank():
     ring = {(r, (r + 1) % 4): 5 for r in range(4)}
     verdict = attribute(of_links(4, ring | {(2, 3): 50}))
     assert (verdict.cause, verdict.rank) == ("network", None)
     assert verdict.evidence.startswith("What rank 2 sends to rank 3 took 50 ms")
 
 
-def test_a_noisy_machine_is_no_culprit():
+def test_a_noisy_machine_is_not_a_culprit():
     works = [0.05, 0.09, 0.03, 0.06, 0.11, 0.04, 0.08, 0.05]
     many = cycle(works)
     seen = [step(i, list(islice(many, 3))) for i in range(5)]
@@ -148,7 +146,7 @@ def test_a_noisy_machine_is_no_culprit():
     assert verdict.evidence.startswith("5 steps are too few for the noise")
 
 
-def test_a_rank_that_stopped_is_not_blamed_for_its_links():
+def test_a_stopped_rank_is_not_blamed_for_its_links():
     links = {pair: LinkStep(1 << 20, 0.9) for pair in SLOW_LINK if 2 in pair}
     links = SLOW_LINK | links
     seen = [step(i, [0.05] * 4, stops={2: 0.3}, links=links) for i in range(5)]
@@ -162,7 +160,7 @@ def test_a_missing_rank_does_not_hide_the_culprit():
     assert (attribute(seen).cause, attribute(seen).rank) == ("compute", 3)
 
 
-def test_links_that_suffer_from_their_acknowledgements_do_not_divide_the_blame():
+def test_slow_acknowledgements_on_links_do_not_split_the_blame():
     def links(out_s, in_s):
         return {
             (s, t): LinkStep(1 << 20, out_s if s == 2 else in_s if t == 2 else 0.005)
@@ -180,13 +178,13 @@ def test_links_that_suffer_from_their_acknowledgements_do_not_divide_the_blame()
         assert attribute(seen[:5]).pattern == "steady"
 
 
-def test_windows_are_cut_one_behind_another():
+def test_windows_follow_each_other():
     seen = [step(i, [0.05] * 4) for i in range(12)]
     windows = attribute_windows(seen, size=5)
     assert [(w.first_step, w.last_step) for w in windows] == [(0, 4), (5, 9), (10, 11)]
 
 
-def test_what_is_injected_into_simulated_steps_is_found():
+def test_injected_delays_in_simulated_steps_are_found():
     seen, right_rank, right_cause = 0, 0, 0
     for cause in CAUSES:
         for rank in range(4):
@@ -211,7 +209,7 @@ def test_healthy_steps_give_no_alarm():
     assert {v.cause for v in attribute_joined(facts[:200])[:-1]} == {"none"}
 
 
-# Of the commonest jobs: two ranks, half of the ranks, another one in each step.
+# ---- common jobs: two ranks, half of the ranks slow, another slow rank in each step
 
 
 def of_works(works):
@@ -223,7 +221,7 @@ def of_works(works):
     ]
 
 
-def test_of_two_ranks_the_slow_one_is_named():
+def test_with_two_ranks_the_slow_one_is_named():
     verdict = attribute(of_works([[0.015, 0.045]] * 5))
     assert (verdict.cause, verdict.rank, verdict.pattern) == ("compute", 1, "steady")
     assert verdict.lost_s == pytest.approx(0.03)
@@ -238,7 +236,7 @@ def test_half_of_the_ranks_are_named_with_their_shares():
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 7, 16])
-def test_up_to_half_of_the_ranks_are_named_through_noise(size):
+def test_up_to_half_of_the_ranks_are_named_despite_noise(size):
     rng = np.random.default_rng(size)
     for culprits in {1, size // 2}:
         late = set(rng.permutation(size)[:culprits].tolist())
@@ -249,7 +247,7 @@ def test_up_to_half_of_the_ranks_are_named_through_noise(size):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
-def test_a_rank_that_is_late_in_turn_is_rotating(size):
+def test_ranks_that_are_late_in_turn_give_the_pattern_rotating(size):
     works = [[0.315 if r == i % size else 0.015 for r in range(size)] for i in range(5)]
     verdict = attribute(of_works(works))
     assert (verdict.pattern, verdict.rank) == ("rotating", None)
@@ -290,7 +288,7 @@ def test_the_part_of_the_step_with_the_largest_excess_is_the_cause():
         assert {culprit.part for culprit in verdict.culprits} == {part}
 
 
-def test_two_causes_at_a_time_are_both_named():
+def test_two_causes_at_once_are_both_named():
     seen = [step(i, [0.05, 0.13, 0.05, 0.05], links=SLOW_LINK) for i in range(5)]
     verdict = attribute(seen)
     assert [(c.rank, c.cause) for c in verdict.culprits] == [
@@ -301,7 +299,7 @@ def test_two_causes_at_a_time_are_both_named():
     assert sum(c.share for c in verdict.culprits) == pytest.approx(1)
 
 
-def test_half_of_the_links_may_be_slow():
+def test_half_of_the_links_can_be_slow():
     links = {
         (s, t): LinkStep(1 << 20, 0.05 if s in (1, 2) else 0.005)
         for s in range(4)
@@ -319,7 +317,7 @@ def test_two_hosts_that_stop_in_turn_are_both_named():
     assert verdict.ranks == (0, 1)
 
 
-def test_a_host_that_stops_in_each_step_is_named_beside_one_that_did_once():
+def test_a_host_that_stops_in_each_step_is_named_beside_one_that_stopped_once():
     stops = [{0: 0.1 if i == 3 else 0.0, 1: 0.2} for i in range(8)]
     seen = [
         step(i, [0.05 + each[r] for r in range(2)], stops=each)
@@ -340,7 +338,7 @@ def test_windows_that_are_too_short_are_joined():
     assert verdicts[-1].last_step == 39
 
 
-def test_ranks_that_all_stand_still_at_once_delay_nobody():
+def test_a_stop_of_all_ranks_at_once_delays_no_rank():
     steps = [step(i, [0.05, 0.05]) for i in range(5)]
     steps[2] = step(2, [0.25, 0.26], stops={0: 0.2, 1: 0.21})
     assert not attribute(steps).has_culprit
@@ -348,8 +346,8 @@ def test_ranks_that_all_stand_still_at_once_delay_nobody():
     assert (attribute(steps).cause, attribute(steps).rank) == ("host stopped", 1)
 
 
-def test_work_that_a_stop_hides_makes_no_other_rank_slow():
-    """Too much was taken off the work of ranks 0 and 1."""
+def test_work_hidden_by_a_stop_makes_no_other_rank_slow():
+    """Too much was subtracted from the work of ranks 0 and 1."""
     stopped = RankStep(
         work_s=0.2, stopped_s=0.2, stopped_in_work_s=0.2, unsure_s=0.04, length_s=0.25
     )
@@ -359,7 +357,7 @@ def test_work_that_a_stop_hides_makes_no_other_rank_slow():
     assert (verdict.cause, verdict.ranks) == ("host stopped", (0, 1))
 
 
-def test_a_stall_of_all_does_not_hide_whom_the_others_wait_for():
+def test_a_stop_of_all_ranks_does_not_hide_the_late_ranks():
     steps = []
     for i in range(18):
         works = [0.02 + 0.04 * (i % 2 == r) for r in (0, 1)]

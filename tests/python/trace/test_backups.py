@@ -21,7 +21,7 @@ def example():
         *backed_up_call(1, step=0),
         *backed_up_call(2, (2, 3), step=1),
         *backed_up_call(3, (2, 3), step=1),
-        # In one part of the result by the backup, in another by nobody.
+        # One half of the result is filled by the backup, the other half by no rank.
         *backed_up_call(4, (2, 3), skipped=(1, 2), step=2),
     ]
 
@@ -33,13 +33,13 @@ EXPECTED = [
 ]
 
 
-def test_each_primary_has_who_stood_in_for_it_and_how_often_nobody_did():
+def test_each_primary_has_its_backups_and_the_number_of_calls_without_one():
     assert rows([dump(0, example())]) == EXPECTED
 
 
-def test_a_call_of_which_several_ranks_tell_is_counted_once():
+def test_a_call_in_the_traces_of_several_ranks_is_counted_once():
     assert rows([dump(rank, example()) for rank in range(4)]) == EXPECTED
-    # One that had room for a part only, or was not there, takes nothing away.
+    # A rank with an incomplete or missing trace removes no call.
     assert rows([dump(0, example()), dump(3, example()[:1])]) == EXPECTED
 
 
@@ -55,22 +55,22 @@ def test_a_primary_has_a_row_for_each_of_its_backups():
     assert [row[5:] for row in found] == [(2, 0, 2), (0, 0, 2), (0, 0, 2), (2, 0, 2)]
 
 
-def test_ranks_are_those_of_the_job():
-    # Rank 3 of the group is rank 7 of the job, by whom it is a peer in memory.
+def test_ranks_are_ranks_of_the_job():
+    # Peers in memory are ranks of the job: rank 3 of the group is rank 7 of the job.
     members = {"default": (1, 3, 5, 7)}
     found = rows([dump(1, backed_up_call(1, (2, 7)), size=8, members=members)])
     assert [row[:3] for row in found] == [(1, None, 0), (3, None, 0), (5, 7, 1)]
-    # Whose they are is not known.
+    # The members of the group are not known.
     assert rows([dump(1, backed_up_call(1, (2, 3)), members={"default": ()})]) == []
 
 
-def test_calls_without_a_result_and_without_backups_do_not_count():
+def test_calls_without_a_result_or_without_backups_do_not_count():
     plain = span(Kind.OPERATION, 10, 20, number=1, step=0)
     assert rows([dump(0, [plain])]) == []
     for outcome in (Outcome.FAILED, Outcome.OPEN):
         (call,) = backed_up_call(1)
         assert rows([dump(0, [call._replace(outcome=outcome)])]) == []
-    # It was skipped itself: the others have a result, and so has it.
+    # The tracing rank was skipped itself, but the call has a result.
     (*hole, call) = backed_up_call(1, skipped=(2,))
     skipped = [*hole, call._replace(outcome=Outcome.SKIPPED)]
     assert rows([dump(2, skipped)])[2] == (2, None, 0, 0, 0, 0, 1, 1)

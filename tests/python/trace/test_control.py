@@ -17,7 +17,7 @@ from aikido_torch.trace._store import Board, collect
 
 @pytest.fixture
 def listening():
-    """A rank of a job of one, with its store and its recorder."""
+    """Store and recorder of the only rank of a job, which listens for requests."""
     store, recorder = HashStore(), _C.Recorder(64)
     store.set_timeout(timedelta(seconds=1))
     control = Control(store, recorder, (0, 1), lambda: recorder.take()[0], look_s=0.001)
@@ -27,7 +27,7 @@ def listening():
 
 
 def has_told(board, number):
-    """Whether there is something; the rank may take it off while it is read."""
+    """True if the rank has answered; it may delete the answer during the read."""
     try:
         return bool(board.steps(number, [0]))
     except DistStoreError:
@@ -35,7 +35,7 @@ def has_told(board, number):
 
 
 def run(recorder, steps):
-    """Steps with a section each, if they are recorded."""
+    """Runs steps; each has a section if it is recorded."""
     for step in steps:
         recorder.set_step(step)
         if recorder.is_armed:
@@ -44,7 +44,7 @@ def run(recorder, steps):
 
 
 class Stepping(Board):
-    """A requester's board that lets the training go on once the rank has heard."""
+    """A requester's board that runs the training once the rank has answered."""
 
     def __init__(self, store, recorder, steps):
         super().__init__(store)
@@ -58,7 +58,7 @@ class Stepping(Board):
         return heard
 
 
-def test_the_steps_that_were_asked_for_are_traced_and_no_others(listening):
+def test_only_the_requested_steps_are_traced(listening):
     store, recorder = listening
     board = Stepping(store, recorder, list(range(10)))
     found, notes, _ = collect(board, 3, 5, timeout_s=20)
@@ -67,11 +67,11 @@ def test_the_steps_that_were_asked_for_are_traced_and_no_others(listening):
     assert not recorder.is_armed
 
 
-def test_steps_that_are_written_down_after_the_number_are_heard_of(listening):
+def test_a_request_whose_steps_arrive_after_its_number_is_read(listening):
     class Slow(Stepping):
         def request(self, first, last):
             number = self._store.add("requests", 1)
-            late(0.05)  # the rank looks meanwhile
+            late(0.05)  # the rank polls during this time
             self._store.set(f"{number}/wanted", json.dumps([first, last]))
             return number
 
@@ -89,7 +89,7 @@ def test_one_request_after_another_is_answered_with_its_own_steps(listening):
         assert [span.step for span in unpack(found[0])] == [first - 1, first, first + 1]
 
 
-def test_a_rank_that_hears_late_gives_what_is_left_and_says_so(listening):
+def test_a_rank_that_learns_late_gives_the_remaining_steps_and_says_so(listening):
     store, recorder = listening
     recorder.set_step(4)
     board = Stepping(store, recorder, list(range(4, 10)))
@@ -98,14 +98,14 @@ def test_a_rank_that_hears_late_gives_what_is_left_and_says_so(listening):
     assert notes == ["rank 0 was at step 4 when it heard: its trace begins there."]
 
 
-def test_steps_that_are_over_are_an_error(listening):
+def test_steps_in_the_past_are_an_error(listening):
     store, recorder = listening
     recorder.set_step(9)
     with pytest.raises(RetryLaterError, match=r"Steps 3 to 5 were over .* 9 to 9"):
         collect(Board(store), 3, 5, timeout_s=20)
 
 
-def test_a_request_that_was_given_up_leaves_the_rank_as_it_was(listening):
+def test_a_cancelled_request_leaves_the_rank_unchanged(listening):
     store, recorder = listening
     board = Board(store)
     number = board.request(50, 60)
@@ -116,14 +116,14 @@ def test_a_request_that_was_given_up_leaves_the_rank_as_it_was(listening):
     board.put_off(number)
     while recorder.is_armed:
         pass
-    # Nothing of it stays, and it listens again.
+    # Nothing of the request remains, and the rank listens again.
     while has_told(board, number):
         pass
     assert board.dump_of(number, 0) is None
     assert collect(Stepping(store, recorder, [56, 57]), 57, 57, timeout_s=20)[0]
 
 
-def test_what_was_asked_before_a_rank_came_is_nothing_to_it():
+def test_requests_from_before_a_rank_started_are_ignored():
     store, recorder = HashStore(), _C.Recorder(64)
     Board(store).request(0, 10)
     control = Control(store, recorder, (0, 1), lambda: b"", look_s=0.001)
@@ -133,7 +133,7 @@ def test_what_was_asked_before_a_rank_came_is_nothing_to_it():
     control.stop()
 
 
-def test_a_store_that_has_gone_ends_the_thread_and_nothing_else():
+def test_a_lost_store_ends_the_thread_and_nothing_else():
     store, recorder = HashStore(), _C.Recorder(64)
     control = Control(store, recorder, (0, 1), lambda: b"", look_s=0.001)
 
@@ -146,7 +146,7 @@ def test_a_store_that_has_gone_ends_the_thread_and_nothing_else():
     control.stop()
 
 
-def test_what_somebody_records_by_hand_is_left_to_him():
+def test_spans_that_a_user_records_are_left_alone():
     store, recorder = HashStore(), _C.Recorder(64)
     control = Control(store, recorder, (0, 1), lambda: None, look_s=0.001)
     recorder.section(0, 10, 20, 1)
@@ -157,7 +157,7 @@ def test_what_somebody_records_by_hand_is_left_to_him():
     control.stop()
 
 
-def test_who_begins_by_hand_meanwhile_keeps_what_there_is():
+def test_a_user_who_starts_recording_during_a_request_keeps_the_spans():
     store, recorder = HashStore(), _C.Recorder(64)
     taken = iter([b"", None])
     control = Control(store, recorder, (0, 1), lambda: next(taken), look_s=0.001)
@@ -167,7 +167,7 @@ def test_who_begins_by_hand_meanwhile_keeps_what_there_is():
     control.stop()
 
 
-def test_who_asks_second_knows_that_the_rank_is_alive(listening):
+def test_a_second_requester_learns_that_the_rank_is_alive(listening):
     board = Board(listening[0])
     board.request(50, 60)
     second = board.request(70, 71)
@@ -184,7 +184,7 @@ def test_the_end_of_the_group_ends_a_request_and_the_thread():
     ended = threading.Event()
 
     def take():
-        assert not ended.is_set()  # nobody has its clock any more
+        assert not ended.is_set()  # its clock is gone
         return b""
 
     control = Control(

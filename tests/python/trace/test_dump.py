@@ -21,23 +21,23 @@ def example(rank=1, **fields):
     return dump(rank, spans, clock=Clock(3, -4, 1e-5, 6), dropped=8, **fields)
 
 
-def test_a_dump_that_is_written_is_read_as_it_was(tmp_path):
+def test_a_written_dump_is_read_unchanged(tmp_path):
     path = tmp_path / "rank1.trace"
     example().write(path)
     assert read(path) == example()
     assert read(path.read_bytes()) == example()
 
 
-def test_peers_are_ranks_of_their_group_in_a_file_and_of_the_job_in_memory():
+def test_peers_are_ranks_of_the_group_in_a_file_and_of_the_job_in_memory():
     groups = {"default": (0, 1, 2, 3), "data": (2, 3), "forward": ()}
     in_group = [
         span(Kind.OPERATION, 10, 20, peer=1, name=0),
         span(Kind.SEND, 10, 20, peer=0, name=1),
         span(Kind.RECEIVE_CHUNK, 10, 20, peer=1, name=1),
         span(Kind.OPERATION, 10, 20, peer=-1, name=1),
-        span(Kind.SEND, 10, 20, peer=1, name=2),  # its members are not known
-        span(Kind.SEND, 10, 20, peer=1, name=3),  # it is not among them
-        span(Kind.SEND, 10, 20, peer=7, name=1),  # it has no such member
+        span(Kind.SEND, 10, 20, peer=1, name=2),  # group with unknown members
+        span(Kind.SEND, 10, 20, peer=1, name=3),  # whole job, as the group is unknown
+        span(Kind.SEND, 10, 20, peer=7, name=1),  # group without such a rank
     ]
     given = dump(2, [], members=groups)
     got = read(encode(given, pack(in_group)))
@@ -51,11 +51,11 @@ def test_peers_are_ranks_of_their_group_in_a_file_and_of_the_job_in_memory():
     ]
 
 
-def test_a_dump_of_the_version_before_is_read():
+def test_a_dump_of_the_previous_version_is_read():
     assert read(with_head(version=2)) == example()
 
 
-def test_the_primary_of_a_hole_is_the_rank_of_the_job_that_has_its_data_shard():
+def test_the_primary_of_a_hole_is_the_rank_of_the_job_with_its_data_shard():
     (hole, _) = backed_up_call(1, (1, 3))
     assert dump(0, []).primary_of(hole) == 1
     assert dump(0, [], members={"default": (4, 6, 7, 9)}).primary_of(hole) == 6
@@ -66,7 +66,7 @@ def test_the_primary_of_a_hole_is_the_rank_of_the_job_that_has_its_data_shard():
 
 
 @pytest.mark.parametrize("keep", [0.6, 0.97])
-def test_a_truncated_dump_is_a_sentence_with_its_name(tmp_path, keep):
+def test_a_truncated_dump_gives_an_error_with_its_name(tmp_path, keep):
     data = example().to_bytes()
     path = tmp_path / "cut.trace"
     path.write_bytes(data[: round(len(data) * keep)])
@@ -74,14 +74,14 @@ def test_a_truncated_dump_is_a_sentence_with_its_name(tmp_path, keep):
         read(path)
 
 
-def test_bytes_that_changed_are_noticed():
+def test_changed_bytes_are_detected():
     data = bytearray(example().to_bytes())
     data[-3] ^= 1
     with pytest.raises(ConfigError, match="its checksum is wrong"):
         read(bytes(data))
 
 
-def test_a_digit_of_the_first_line_that_changed_is_noticed():
+def test_a_changed_digit_of_the_first_line_is_detected():
     data = example().to_bytes()
     at = data.index(b'"dropped": ') + len(b'"dropped": ')
     data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
@@ -101,13 +101,13 @@ def test_a_digit_of_the_first_line_that_changed_is_noticed():
         (b'{"format": "aikido-trace", "version": 3}\n', "lacks or garbles 'num_bytes'"),
     ],
 )
-def test_what_is_no_dump_is_a_sentence(data, text):
+def test_data_that_is_no_dump_gives_a_clear_error(data, text):
     with pytest.raises(ConfigError, match=text):
         read(data, "the file")
 
 
 def with_head(**changes):
-    """A dump whose first line says something else; None: not at all."""
+    """A dump with changes in its first line; None removes a field."""
     line, _, packed = example().to_bytes().partition(b"\n")
     head = json.loads(line) | changes
     head = {name: value for name, value in head.items() if value is not None}
@@ -128,19 +128,19 @@ def with_head(**changes):
         ({"host": None}, "lacks or garbles 'host'"),
     ],
 )
-def test_a_head_that_is_damaged_is_a_sentence_with_the_name(changes, text):
+def test_a_damaged_first_line_gives_an_error_with_the_name(changes, text):
     with pytest.raises(ConfigError, match=f"the file is damaged.*{text}"):
         read(with_head(**changes), "the file")
 
 
 @pytest.mark.parametrize("raw", [b"no deflate", zlib.compress(b"half a span")])
-def test_spans_that_cannot_be_read_are_a_sentence_with_the_name(raw):
+def test_unreadable_spans_give_an_error_with_the_name(raw):
     data = with_head(num_bytes=len(raw), crc32=zlib.crc32(raw)).partition(b"\n")[0]
     with pytest.raises(ConfigError, match="the file is damaged: its spans cannot"):
         read(data + b"\n" + raw, "the file")
 
 
-def test_whatever_byte_of_the_head_changes_it_is_read_or_a_sentence():
+def test_any_changed_byte_of_the_first_line_is_read_or_gives_a_clear_error():
     data = example().to_bytes()
     for place in range(data.index(b"\n")):
         for byte in b'0]"x':
@@ -149,17 +149,17 @@ def test_whatever_byte_of_the_head_changes_it_is_read_or_a_sentence():
                 read(changed, "the file").aligned()
 
 
-def test_a_file_that_is_not_there_is_a_sentence(tmp_path):
+def test_a_missing_file_gives_a_clear_error(tmp_path):
     with pytest.raises(ConfigError, match="No such file"):
         read(tmp_path / "none.trace")
 
 
-def test_a_path_that_cannot_be_written_is_a_sentence(tmp_path):
+def test_a_path_that_cannot_be_written_gives_a_clear_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written: No such file"):
         example().write(tmp_path / "no" / "folder")
 
 
-def test_whether_a_path_can_be_written_is_known_without_writing(tmp_path):
+def test_a_path_is_checked_without_writing(tmp_path):
     old = tmp_path / "old"
     old.write_bytes(b"data")
     check_writable(old)
@@ -188,12 +188,12 @@ def test_dumps_of_different_jobs_are_not_mixed():
         check_together([example(0), example(1, job="another")])
 
 
-def test_a_rank_is_not_there_twice():
+def test_two_dumps_of_one_rank_are_refused():
     with pytest.raises(ConfigError, match="Rank 1 is there twice"):
         check_together([example(0), example(1), example(1)])
 
 
-def test_what_is_missing_is_said():
+def test_missing_ranks_and_spans_are_reported():
     others = [dump(0, []), dump(1, [], clock=None), dump(3, [], dropped=5)]
     assert check_together(others) == [
         "rank 2 of 4 is missing: nothing is known of what it did.",
@@ -203,6 +203,6 @@ def test_what_is_missing_is_said():
     ]
 
 
-def test_no_dump_at_all_is_a_sentence():
+def test_an_empty_list_of_dumps_gives_a_clear_error():
     with pytest.raises(ConfigError, match="no trace to look at"):
         check_together([])

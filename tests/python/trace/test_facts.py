@@ -22,16 +22,16 @@ def example(rank=0, extra=(), **fields):
     return dump(rank, spans, names=NAMES, **fields)
 
 
-def test_own_work_is_from_the_last_results_to_the_last_call():
+def test_own_work_is_the_time_from_the_last_results_to_the_last_call():
     later = call(6, 75, 95)._replace(number=60)
     (facts,) = facts_of([example(extra=[later])])
     assert facts.step == 6
     assert facts.ranks == {0: RankStep(work_s=0.055, length_s=0.08)}
 
 
-def test_waiting_between_is_no_work_and_data_are_told_apart():
+def test_waits_are_no_work_and_waits_for_data_are_separate():
     extra = [
-        span(Kind.SECTION, 15, 30, name=3),  # 10 ms of it in this step's work
+        span(Kind.SECTION, 15, 30, name=3),  # 10 ms are in this step's work
         span(Kind.SECTION, 30, 34, name=1),
         span(Kind.SECTION, 59, 80, name=3),
         span(Kind.SECTION, 40, 50, name=2),
@@ -41,10 +41,10 @@ def test_waiting_between_is_no_work_and_data_are_told_apart():
     assert facts.ranks[0].input_s == 0.004
 
 
-def test_waits_for_futures_are_no_work_where_parts_of_the_step_are_told():
+def test_waits_for_futures_are_no_work_if_the_parts_of_the_step_are_known():
     parts = [span(Kind.SECTION, 20, 50, name=2), span(Kind.SECTION, 70, 74, name=2)]
-    # The second of three calls is waited for by its future, from 62 to 70 and from 74
-    # to 80; the first is under way while forward runs.
+    # The loop waits for the future of the second of three calls, from 62 to 70 and from
+    # 74 to 80. The first call is in progress during the forward.
     calls = [
         call(6, 30, 40)._replace(number=60),
         call(6, 62, 80)._replace(number=61),
@@ -53,11 +53,11 @@ def test_waits_for_futures_are_no_work_where_parts_of_the_step_are_told():
     begun = dump(0, [call(5, 10, 20), *calls, *parts], names=NAMES)
     (facts,) = facts_of([begun])
     assert facts.ranks[0].work_s == 0.051
-    # What is waited for twice counts once.
+    # Overlapping waits count once.
     begun.spans.append(span(Kind.SECTION, 60, 66, name=3))
     (facts,) = facts_of([begun])
     assert facts.ranks[0].work_s == 0.049
-    # Otherwise nothing tells computing from waiting.
+    # Without parts of the step, waiting looks like computing.
     begun.spans = [s for s in begun.spans if s not in parts]
     (facts,) = facts_of([begun])
     assert facts.ranks[0].work_s == 0.059
@@ -65,10 +65,10 @@ def test_waits_for_futures_are_no_work_where_parts_of_the_step_are_told():
 
 def test_own_work_is_divided_into_the_parts_of_the_step():
     extra = [
-        span(Kind.SECTION, 15, 22, name=5),  # 2 ms of it after the results
+        span(Kind.SECTION, 15, 22, name=5),  # 2 ms are after the results
         span(Kind.SECTION, 25, 30, name=1),
         span(Kind.SECTION, 30, 42, name=2),
-        span(Kind.SECTION, 35, 38, name=3),  # a wait inside the forward
+        span(Kind.SECTION, 35, 38, name=3),  # wait inside the forward
         span(Kind.SECTION, 42, 70, name=4),
         span(Kind.STOP, 50, 55),
     ]
@@ -91,48 +91,48 @@ def test_a_stop_is_counted_in_the_step_and_in_its_work():
 
 
 def stopped_rank(begin, end):
-    """Three steps, from 20 to 120, to 520 and to 620 ms, and a stop."""
+    """Three steps, from 20 to 120, to 520 and to 620 ms, and one stop."""
     calls = [call(5, 10, 20), call(6, 110, 120), call(7, 510, 520), call(8, 610, 620)]
     return dump(0, [*calls, span(Kind.STOP, begin, end)], names=NAMES)
 
 
-def test_a_stop_counts_in_the_step_that_has_most_of_it():
-    # It began at some time in its first 40 ms: the one that looks slept till then.
+def test_a_stop_counts_in_the_step_that_contains_most_of_it():
+    # The stop began at some time in its first 40 ms: its observer slept until then.
     steps = facts_of([stopped_rank(90, 500)])
     assert [f.ranks[0].stopped_s for f in steps] == [0.0, 0.38, 0.0]
     steps = facts_of([stopped_rank(60, 500)])
     assert [f.ranks[0].stopped_s for f in steps] == pytest.approx([0.06, 0.38, 0.0])
 
 
-def test_work_beside_a_stop_is_known_up_to_the_error_of_the_stop():
+def test_work_beside_a_stop_is_uncertain_by_the_error_of_the_stop():
     steps = facts_of([stopped_rank(90, 500)])
     assert [f.ranks[0].unsure_s for f in steps] == pytest.approx([0.02, 0.04, 0.0])
 
 
-def test_calls_that_were_made_ahead_say_nothing_of_work():
+def test_calls_issued_ahead_tell_nothing_about_work():
     ahead = dump(0, [call(5, 10, 20), call(6, 12, 30)], names=NAMES)
     assert facts_of([ahead]) == []
 
 
-def test_links_are_added_up_by_the_step_of_their_call():
+def test_link_times_are_summed_by_the_step_of_their_call():
     chunks = [
         span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=1, bytes=10_000),
         span(Kind.RECEIVE_CHUNK, 65, 66, number=6, peer=1, bytes=20_000),
         span(Kind.RECEIVE_CHUNK, 65, 69, number=6, peer=1, bytes=100),  # too short
-        span(Kind.RECEIVE_CHUNK, 65, 69, number=9, peer=1, bytes=20_000),  # which?
+        span(Kind.RECEIVE_CHUNK, 65, 69, number=9, peer=1, bytes=20_000),  # no call
         span(Kind.RECEIVE_CHUNK, 12, 19, number=5, peer=1, bytes=20_000),
     ]
     (facts,) = facts_of([example(extra=chunks)])
     assert facts.links == {(1, 0): LinkStep(30_000, 0.004)}
 
 
-def test_links_of_a_part_of_the_ranks_are_those_of_the_job():
+def test_links_of_a_subgroup_are_links_of_the_job():
     chunk = span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=1, bytes=10_000)
     dumps = []
     for rank, pair in ((0, (0, 1)), (2, (2, 3))):
-        # Groups of one name: only their members tell them apart.
+        # Both groups have the same name and differ only in their members.
         begun = example(rank, members={"default": pair})
-        # In a file peers are ranks of their group.
+        # In a file, peers are ranks of their group.
         dumps.append(read(encode(begun, pack([*begun.spans, chunk]))))
     dumps[1].spans = [
         s._replace(step=s.step + 1) if s.step >= 0 else s for s in dumps[1].spans
@@ -142,24 +142,24 @@ def test_links_of_a_part_of_the_ranks_are_those_of_the_job():
     assert (second.step, second.links) == (7, {(3, 2): LinkStep(10_000, 0.003)})
 
 
-def test_a_link_to_nobody_that_is_known_is_left_out():
+def test_a_link_to_an_unknown_peer_is_left_out():
     chunk = span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=-1, bytes=10_000)
     (facts,) = facts_of([example(extra=[chunk])])
     assert facts.links == {}
 
 
-def test_a_call_that_is_under_way_says_nothing_of_its_step():
+def test_a_call_in_progress_tells_nothing_about_its_step():
     under_way = call(6, 75, 500, outcome=Outcome.OPEN)._replace(number=60)
     (facts,) = facts_of([example(extra=[under_way])])
     assert facts.ranks == {0: RankStep(work_s=0.04, length_s=0.08)}
 
 
-def test_what_came_while_the_sender_was_stopped_does_not_count():
+def test_chunks_that_arrive_during_a_stop_of_the_sender_do_not_count():
     chunks = [
         span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=1, bytes=10_000),
         span(Kind.RECEIVE_CHUNK, 70, 90, number=6, peer=1, bytes=20_000),
     ]
-    # Its clock is 1 s ahead.
+    # The sender's clock is 1 s ahead.
     stop = span(Kind.STOP, 1075, 1088)
     sender = example(1, [stop], clock=Clock(offset_ns=-1000 * MS))
     (facts,) = facts_of([example(extra=chunks), sender])
@@ -174,7 +174,7 @@ INTERVALS = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted)
 
 
 @given(st.lists(INTERVALS), INTERVALS)
-def test_a_timeline_finds_what_a_look_at_all_spans_finds(intervals, asked):
+def test_a_timeline_finds_the_same_spans_as_a_full_scan(intervals, asked):
     spans = [span(Kind.SECTION, *interval) for interval in intervals]
     begin, end = (time * MS for time in asked)
     timeline = Timeline(spans)
@@ -188,7 +188,7 @@ def test_a_timeline_finds_what_a_look_at_all_spans_finds(intervals, asked):
     )
 
 
-def test_a_timeline_leaves_out_what_is_far_away():
+def test_a_timeline_leaves_out_distant_spans():
     timeline = Timeline([span(Kind.STOP, 10 * i, 10 * i + 5) for i in range(100)])
     found = timeline.between(500 * MS, 520 * MS)
     assert [s.begin_ns // MS for s in found] == [500, 510]

@@ -43,10 +43,10 @@ def test_the_first_column_always_stays():
     assert "rank" in printed(COLUMNS, 20)
 
 
-def test_brackets_in_cells_are_no_markup():
+def test_brackets_in_cells_are_not_read_as_markup():
     assert "[red]x" in printed([Column("a", ["[red]x"])], 80)
 
 
-def test_ranks_in_a_row_are_short():
+def test_consecutive_ranks_are_abbreviated():
     assert spans_of([0, 4, 5, 6, 7, 9]) == "0, 4-7, 9"
     assert spans_of([]) == ""

@@ -30,7 +30,7 @@ def test_each_rank_has_a_file_with_its_calls_in_order(tmp_path):
     assert written["pg_config"]["default"]["ranks"] == "[0, 1, 2, 3]"
 
 
-def test_the_tool_of_torch_reads_it_and_finds_that_all_ranks_agree(tmp_path):
+def test_the_tool_of_torch_reads_the_files_and_finds_that_all_ranks_agree(tmp_path):
     found = analysed(tmp_path, Model().run([None] * 5, seed=1))
     assert len(found) == 5
     assert not [c for c in found if is_at_odds(c)]
@@ -38,7 +38,7 @@ def test_the_tool_of_torch_reads_it_and_finds_that_all_ranks_agree(tmp_path):
 
 
 def two_pairs(calls_of):
-    """Dumps of ranks 0 and 1, and of 2 and 3, which make the calls of `calls_of`."""
+    """Dumps of ranks 0 and 1, and of 2 and 3, with the calls `calls_of(rank)`."""
     names = ["pair", "other"]
     return [
         dump(
@@ -51,7 +51,7 @@ def two_pairs(calls_of):
 
 
 @pytest.mark.parametrize("num_bytes", [0, 4, 1001])
-def test_the_tool_of_torch_agrees_with_healthy_calls_of_every_kind(tmp_path, num_bytes):
+def test_the_tool_of_torch_accepts_healthy_calls_of_every_kind(tmp_path, num_bytes):
     kinds = _C.operation_names()
 
     def calls(_):
@@ -70,7 +70,7 @@ def test_the_tool_of_torch_agrees_with_healthy_calls_of_every_kind(tmp_path, num
     assert sorted(map(tuple, ranks)) == [(0, 1)] * len(kinds) + [(2, 3)] * len(kinds)
 
 
-def test_the_tool_of_torch_finds_who_did_not_make_a_call_that_hangs(tmp_path):
+def test_the_tool_of_torch_names_the_rank_without_the_hanging_call(tmp_path):
     def calls(rank):
         made = [span(Kind.OPERATION, 10, 20, number=1, detail=1, bytes=64)]
         if rank != 3:
@@ -90,12 +90,12 @@ def test_the_tool_of_torch_finds_who_did_not_make_a_call_that_hangs(tmp_path):
     assert len(found) == 4
 
 
-def test_calls_of_nobody_that_is_known_are_left_out(tmp_path):
+def test_calls_of_an_unknown_group_are_left_out(tmp_path):
     calls = [span(Kind.OPERATION, 10, 20, number=1, detail=1, name=1)]
     files = write_flight_recorder(tmp_path, [dump(0, calls, members={"data": ()})])
     assert pickle.loads(files[0].read_bytes())["entries"] == []
 
 
-def test_a_folder_that_is_not_there_is_a_sentence(tmp_path):
+def test_a_missing_folder_gives_a_clear_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
         write_flight_recorder(tmp_path / "no", [dump(0, [])])

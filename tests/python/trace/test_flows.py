@@ -6,7 +6,7 @@ from harness.traces import dump, span, staged_rank
 
 
 def arrows(dumps):
-    """Of each: rank and time of both ends."""
+    """((rank, time) of the start, (rank, time) of the end) of each arrow."""
     found = {}
     for event in events(dumps):
         if event["ph"] in "sf":
@@ -19,14 +19,14 @@ def message(kind, rank, peer, number, begin, **fields):
     return dump(rank, [span(kind, begin, begin + 1, **own)])
 
 
-def test_a_message_has_an_arrow_to_where_it_is_received():
+def test_a_message_has_an_arrow_from_its_sender_to_its_receiver():
     sent = message(Kind.SEND, 0, 1, 5, 0)
     assert arrows([sent, message(Kind.RECEIVE_CHUNK, 1, 0, 5, 3)]) == [
         ((0, 0.0), (1, 3000.0))
     ]
 
 
-def test_other_messages_and_frames_have_none():
+def test_unrelated_messages_and_frames_have_no_arrow():
     sent = message(Kind.SEND, 0, 1, 5, 0)
     for other in (
         message(Kind.RECEIVE_CHUNK, 1, 0, 6, 3),
@@ -37,7 +37,7 @@ def test_other_messages_and_frames_have_none():
         assert arrows([sent, other]) == []
 
 
-def test_what_a_stage_sends_has_an_arrow_to_the_stage_that_receives_it():
+def test_a_send_of_a_stage_has_an_arrow_to_the_receiving_stage():
     low = {"stage": 0, "forward": 3, "backward": 6, "steps": 1}
     high = {"stage": 1, "forward": 3, "backward": 6, "steps": 1}
     up = [

@@ -22,7 +22,7 @@ from harness.traces import backed_up_call, dump, paused_message, span, staged_ra
 
 
 class Page(HTMLParser):
-    """Elements by id, texts, and whatever would load something."""
+    """Elements by id, texts, and the elements that would load something."""
 
     def __init__(self, text):
         super().__init__()
@@ -101,7 +101,7 @@ def test_messages_that_stand_still_have_a_lane_and_a_table(tmp_path):
     assert row in text
 
 
-def test_backups_have_a_table_that_keys_reach_where_there_are_some(tmp_path):
+def test_backups_have_a_table_that_the_keyboard_reaches(tmp_path):
     calls = backed_up_call(1) + backed_up_call(2, (2, 3), skipped=(1,))
     text, page = written(tmp_path, [dump(0, calls)])
     cells = [2, 3, 1, 1, "2.00", 1, 0, 2]
@@ -115,13 +115,13 @@ def test_backups_have_a_table_that_keys_reach_where_there_are_some(tmp_path):
     assert "backups" not in text
 
 
-def test_there_is_no_heading_above_a_table_without_rows(tmp_path):
+def test_a_table_without_rows_has_no_heading(tmp_path):
     text, page = written(tmp_path, [dump(0, [span(Kind.SECTION, 1, 2)])])
     assert re.findall('<h2 id="(\\w+)"', text) == ["timeline", "ranks"]
     assert {"culprits", "heat", "links", "pauses"}.isdisjoint(page.ids)
 
 
-def test_a_part_of_the_step_has_the_colour_of_all_reports(tmp_path):
+def test_a_part_of_the_step_has_the_same_colour_in_all_reports(tmp_path):
     spans = [span(Kind.SECTION, 1, 2, name=n, step=0) for n in (2, 3)]
     text, page = written(tmp_path, [dump(0, spans)])
     head = json.loads(page.texts["head"])
@@ -149,7 +149,7 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
     assert json.loads(page.texts["head"])["names"] == [evil]
 
 
-def test_all_that_is_operated_has_a_name_and_a_key(tmp_path):
+def test_all_controls_have_a_name_and_a_key(tmp_path):
     text, page = written(tmp_path, Model().run([None] * 3, seed=1))
     assert page.ids["lanes"]["tabindex"] == "0"
     assert page.ids["said"]["aria-live"] == "polite"
@@ -161,12 +161,12 @@ def test_all_that_is_operated_has_a_name_and_a_key(tmp_path):
         assert f"<option>{step}</option>" in text
 
 
-def test_a_trace_without_anything_is_a_page_too(tmp_path):
+def test_an_empty_trace_gives_a_page_too(tmp_path):
     _, page = written(tmp_path, [dump(0, [])])
     assert columns(page)[0]["count"] == 0
 
 
-def test_calls_that_overlap_have_lanes_of_their_own(tmp_path):
+def test_overlapping_calls_have_their_own_lanes(tmp_path):
     spans = [
         span(Kind.OPERATION, begin, begin + 30, number=begin, detail=1, step=0)
         for begin in (0, 10, 20, 40, 41)
@@ -193,7 +193,7 @@ ARTEFACTS = Path(__file__).parents[3] / "build" / "artefacts"
 
 
 def bands(picture):
-    """How many rows of marks, with nothing between them, a picture has."""
+    """Number of separate horizontal bands of marks in a picture."""
     pixels = pyplot.imread(io.BytesIO(picture))[:, :, :3]
     is_marked = (pixels != pixels[-1, -1]).any(axis=(1, 2)).tolist()
     return sum(now and not was for was, now in pairwise([False, *is_marked]))
@@ -224,7 +224,7 @@ def test_each_lane_is_painted(tmp_path):
 
 @in_a_browser
 def test_a_page_of_many_ranks_and_spans_is_painted_within_two_seconds(tmp_path):
-    """From the beginning of its loading to the first frame with the timeline in it."""
+    """Measured from the start of loading to the first frame with the timeline."""
     spans = [
         span(
             Kind(1 + k % 6), 2 * k, 2 * k + 9 - k % 6,
@@ -244,6 +244,6 @@ def test_a_page_of_many_ranks_and_spans_is_painted_within_two_seconds(tmp_path):
     assert painted_ms < 2000
 
 
-def test_a_path_that_cannot_be_written_is_a_sentence(tmp_path):
+def test_a_path_that_cannot_be_written_gives_a_clear_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
         write_html(tmp_path / "no" / "report.html", [dump(0, [])])

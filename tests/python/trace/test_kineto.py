@@ -13,8 +13,8 @@ from aikido_torch.trace import Clock, Kind, write_chrome
 from aikido_torch.trace.__main__ import app
 from harness.traces import MS, dump, span
 
-BASE = 10**18  # of the wall clock
-# The clock of spans is so far behind the wall clock.
+BASE = 10**18  # ns of the wall clock
+# Wall clock at zero of the clock of spans.
 WALL = BASE - 500 * MS
 
 
@@ -47,14 +47,15 @@ def test_events_of_the_profiler_are_placed_by_the_clock_of_the_spans(tmp_path):
     made = merged(tmp_path, [traced()], profile_file(tmp_path / "p.json"))
     (ours,) = [e for e in made if e["name"] == "data"]
     (theirs,) = [e for e in made if e["name"] == "mine"]
-    # 25 ms of the wall clock are 525 ms of our clock, and the first span is at 500.
+    # 25 ms of the wall clock are 525 ms of the clock of spans; the first span is at
+    # 500.
     assert (ours["ts"], theirs["ts"], theirs["dur"]) == (0, 25_000, 10)
     assert theirs["pid"] != ours["pid"]
     names = [e["args"]["name"] for e in made if e["name"] == "process_name"]
     assert names == ["rank 0", "rank 0, torch.profiler: python"]
 
 
-def test_clocks_of_ranks_count_for_the_profiler_too(tmp_path):
+def test_clock_offsets_of_ranks_also_apply_to_the_profiler(tmp_path):
     late = traced(1, clock=Clock(offset_ns=40 * MS))
     made = merged(
         tmp_path, [traced(), late],
@@ -74,18 +75,18 @@ def test_clocks_of_ranks_count_for_the_profiler_too(tmp_path):
         ({"events": 3}, "has no traceEvents"),
     ],
 )
-def test_a_profile_that_cannot_be_placed_is_a_sentence(tmp_path, made, text):
+def test_a_profile_that_cannot_be_placed_gives_a_clear_error(tmp_path, made, text):
     path = profile_file(tmp_path / "p.json", **made)
     with pytest.raises(ConfigError, match=text):
         merged(tmp_path, [traced(), traced(1)], path)
 
 
-def test_an_older_trace_without_the_wall_clock_is_a_sentence(tmp_path):
+def test_an_older_trace_without_the_wall_clock_gives_a_clear_error(tmp_path):
     with pytest.raises(ConfigError, match="does not know the wall clock"):
         merged(tmp_path, [traced(wall_ns=None)], profile_file(tmp_path / "p.json"))
 
 
-def test_a_file_that_is_no_profile_is_a_sentence(tmp_path):
+def test_a_file_that_is_no_profile_gives_a_clear_error(tmp_path):
     (tmp_path / "p.json").write_text("no")
     with pytest.raises(ConfigError, match="is not JSON"):
         merged(tmp_path, [traced()], tmp_path / "p.json")
@@ -93,7 +94,7 @@ def test_a_file_that_is_no_profile_is_a_sentence(tmp_path):
         merged(tmp_path, [traced()], tmp_path / "none.json")
 
 
-def test_the_command_takes_a_rank_with_a_file(tmp_path):
+def test_the_command_accepts_a_rank_with_a_file(tmp_path):
     traced().write(tmp_path / "0.trace")
     path = profile_file(tmp_path / "p.json", rank=None)
     output = tmp_path / "all.json"
@@ -108,7 +109,7 @@ def test_the_command_takes_a_rank_with_a_file(tmp_path):
     assert "torch.profiler" in output.read_text()
 
 
-def test_what_torch_records_is_where_it_was(tmp_path):
+def test_events_of_torch_are_placed_at_their_time(tmp_path):
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         torch.ones(1)
         begin = time.monotonic_ns()

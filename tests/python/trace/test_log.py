@@ -32,14 +32,14 @@ BEFORE = Seen(skipped=4, failed=1)
         ),
     ],
 )  # fmt: skip
-def test_each_change_is_told_once(after, event, level, values):
+def test_each_change_is_logged_once(after, event, level, values):
     (told,) = news(5, BEFORE, after)
     assert (told.event, told.level) == (event, level)
     assert told.values == {"rank": 5} | values
     assert news(5, after, after) == []
 
 
-def test_the_counters_of_other_members_are_not_compared_with_those_before():
+def test_counters_of_another_view_are_not_compared():
     before = Seen(standing="returning", skipped=4, failed=1)
     assert news(5, before, Seen(epoch=2)) == []
 
@@ -90,7 +90,7 @@ def event_of(kind, member=1, by=(), text=""):
         ),
     ],
 )  # fmt: skip
-def test_what_befalls_a_member_is_a_line(event, level, line):
+def test_an_event_of_a_member_is_one_line(event, level, line):
     told = news_of(event)
     assert (told.level, told.line()) == (level, line)
 
@@ -99,7 +99,7 @@ def lines_of(told):
     return [(each.event, each.values["member"], each.values["times"]) for each in told]
 
 
-def test_what_befalls_a_member_again_and_again_is_a_line_now_and_then():
+def test_repeated_events_of_a_member_are_logged_at_growing_intervals():
     brake = Brake()
     told = []
     for second in range(3600):
@@ -107,13 +107,13 @@ def test_what_befalls_a_member_again_and_again_is_a_line_now_and_then():
             told += brake.add(news_of(event_of("late")), second)
         told += brake.due(second)
     told += brake.due(3600, is_end=True)
-    assert len(told) == 12  # of 1200: pauses of 10 s, 20 s, ... and then 600 s
+    assert len(told) == 12  # instead of 1200: intervals of 10 s, 20 s, ... up to 600 s
     assert sum(each.values["times"] for each in told) == 1200
     assert [each.values["times"] for each in told[:4]] == [1, 3, 7, 13]
     assert brake.due(3601, is_end=True) == []
 
 
-def test_what_befalls_others_or_is_something_else_is_not_held_back():
+def test_events_of_other_members_and_kinds_are_not_delayed():
     brake = Brake()
     told = []
     for kind, member in (("late", 1), ("late", 2), ("silent", 1), ("out", 1)):
@@ -130,7 +130,7 @@ def test_what_befalls_others_or_is_something_else_is_not_held_back():
     ]
 
 
-def test_after_a_pause_without_any_it_is_told_at_once_again():
+def test_after_a_quiet_interval_an_event_is_logged_at_once():
     brake = Brake()
     late = news_of(event_of("late"))
     assert lines_of(brake.add(late, 0.0)) == [("suspect", 1, 1)]
@@ -144,7 +144,7 @@ def test_after_a_pause_without_any_it_is_told_at_once_again():
     assert lines_of(brake.due(41.0)) == [("suspect", 1, 1)]
 
 
-def test_what_happened_until_the_end_is_logged_with_its_values(group_of_one, caplog):
+def test_changes_until_close_are_logged_with_their_values(group_of_one, caplog):
     caplog.set_level(logging.INFO, logger="aikido")
     log = log_events(look_s=3600)
     ((name, seen),) = log._before.items()
@@ -160,7 +160,7 @@ def test_what_happened_until_the_end_is_logged_with_its_values(group_of_one, cap
     ]
 
 
-def test_what_its_group_has_counted_at_last_is_logged(group_of_one, caplog):
+def test_the_last_counts_of_a_group_are_logged(group_of_one, caplog):
     caplog.set_level(logging.INFO, logger="aikido")
     log = log_events(look_s=0.2)
     ((name, seen),) = log._before.items()
@@ -168,10 +168,10 @@ def test_what_its_group_has_counted_at_last_is_logged(group_of_one, caplog):
     dist.destroy_process_group()
     log._thread.join(timeout=20)
     assert caplog.messages == ["aikido failed: calls failed; rank=0 calls=3 total=0"]
-    assert not hasattr(log, "_backend")  # which can go
+    assert not hasattr(log, "_backend")  # so that the backend can be freed
 
 
-def test_it_ends_with_its_group(group_of_one):
+def test_the_log_ends_with_its_group(group_of_one):
     log = log_events(look_s=0.001)
     dist.destroy_process_group()
     log._thread.join(timeout=20)

@@ -41,7 +41,7 @@ def test_report_prints_and_writes_a_page(tmp_path):
     assert "Rank 3 worked" in page.read_text()
 
 
-def test_arm_says_where_it_looked_in_vain(tmp_path, monkeypatch):
+def test_arm_without_a_store_says_where_it_looked(tmp_path, monkeypatch):
     output = tmp_path / "all.json"
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     result = run("arm", "--steps", "1:2", "--output", output)
@@ -53,7 +53,7 @@ def test_arm_says_where_it_looked_in_vain(tmp_path, monkeypatch):
     assert "is no file" in result.output
 
 
-def test_arm_looks_at_its_files_before_it_asks(tmp_path):
+def test_arm_checks_its_output_files_before_it_asks(tmp_path):
     store = tmp_path / "store"
     board = Board(FileStore(str(store)))
     board.join(1)
@@ -68,7 +68,7 @@ def test_arm_looks_at_its_files_before_it_asks(tmp_path):
     assert board.num_requests() == 0
 
 
-def test_fetch_writes_what_is_left_of_a_request(tmp_path):
+def test_fetch_writes_the_remaining_dumps_of_a_request(tmp_path):
     store, output = tmp_path / "store", tmp_path / "all.json"
     board = Board(FileStore(str(store)))
     board.join(4)
@@ -84,7 +84,7 @@ def test_fetch_writes_what_is_left_of_a_request(tmp_path):
     assert "Nothing is left of request 1" in result.output
 
 
-def test_what_is_wrong_is_a_sentence_without_a_traceback(tmp_path):
+def test_errors_are_printed_without_a_traceback(tmp_path):
     bad = tmp_path / "bad.trace"
     bad.write_bytes(b"nothing")
     result = run("merge", bad, "--output", tmp_path / "all.json")

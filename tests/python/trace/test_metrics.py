@@ -31,7 +31,7 @@ def read(metrics):
     return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
 
-def test_counters_go_on_with_the_calls(metrics):
+def test_counters_grow_with_the_calls(metrics):
     before = read(metrics)
     for _ in range(3):
         dist.all_reduce(torch.ones(4))
@@ -50,7 +50,7 @@ def test_names_have_the_units_and_suffixes_of_opentelemetry(metrics):
         assert not re.search(r"_(us|ms|ns|mb|kb|per_s)(_|$)", name), name
 
 
-def test_what_sending_took_is_counted_in_seconds(group_of_one, monkeypatch):
+def test_time_spent_sending_is_counted_in_seconds(group_of_one, monkeypatch):
     class Counting:
         place, standing, group_name = (0, 2), "member", "default"
         counters = dict.fromkeys(backend_of(None).counters, 7) | {
@@ -76,7 +76,7 @@ def test_what_sending_took_is_counted_in_seconds(group_of_one, monkeypatch):
         assert float(seen[f'aikido_{name}{{rank="0"}}']) == value
 
 
-def test_progress_is_that_of_the_model_in_the_last_minute(metrics):
+def test_progress_comes_from_the_last_minute_of_the_model(metrics):
     class Shares:
         last = None
 
@@ -99,7 +99,7 @@ def test_progress_is_that_of_the_model_in_the_last_minute(metrics):
     assert by_rank == ["1.0", "0.25", "1.0", "0.75"]
 
 
-def test_what_befell_members_is_counted_once(group_of_one):
+def test_each_event_of_a_member_is_counted_once(group_of_one):
     def event(number, kind, group="default"):
         return {"number": number, "kind": kind, "group": group}
 
@@ -112,7 +112,7 @@ def test_what_befell_members_is_counted_once(group_of_one):
     journal = Journal()
     collector = _metrics._Collector(None, journal)
     assert collector._events_of("default")["late"] == 2
-    # What the journal has no more room for is counted all the same.
+    # Events 1 to 3 have left the journal and still count.
     journal.past = [event(4, "stood_in"), event(5, "silent"), event(6, "late", "other")]
     counted = collector._events_of("default")
     assert counted == dict.fromkeys(event_names, 0) | {
@@ -121,7 +121,7 @@ def test_what_befell_members_is_counted_once(group_of_one):
     assert collector._events_of("default") == counted
 
 
-def test_events_of_members_are_named_as_in_the_log(metrics):
+def test_events_of_members_have_the_same_names_as_in_the_log(metrics):
     seen = read(metrics)
     assert seen['aikido_member_events_total{cause="lost",event="death",rank="0"}'] == (
         "0.0"
@@ -130,7 +130,7 @@ def test_events_of_members_are_named_as_in_the_log(metrics):
     assert seen[key] == "0.0"
 
 
-def test_a_port_in_use_is_a_warning_and_the_first_goes_on(metrics):
+def test_a_port_in_use_gives_a_warning_and_the_first_endpoint_continues(metrics):
     with pytest.warns(match=r"cannot be listened on: Address already in use"):
         second = serve(metrics.port)
     assert second.port is None
@@ -139,7 +139,7 @@ def test_a_port_in_use_is_a_warning_and_the_first_goes_on(metrics):
 
 
 @pytest.mark.parametrize("port", [-1, 70_000])
-def test_what_is_no_port_is_a_sentence(group_of_one, port):
+def test_an_invalid_port_gives_a_clear_error(group_of_one, port):
     pytest.importorskip("prometheus_client")
     with pytest.raises(ConfigError, match="give one from 1 to 65535"):
         serve(port)
@@ -150,7 +150,7 @@ def test_the_endpoint_outlives_its_group(metrics):
     assert isinstance(read(metrics), dict)
 
 
-def test_without_the_package_it_says_what_to_install(group_of_one, monkeypatch):
+def test_without_the_package_the_error_says_what_to_install(group_of_one, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UnsupportedError, match=r"aikido-torch\[metrics\]"):
         serve(0)

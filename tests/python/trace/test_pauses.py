@@ -19,31 +19,33 @@ def told(spans):
 @pytest.mark.parametrize(
     ("others", "pause"),
     [
-        # More urgent on its link, picked while the chunk before was being written.
+        # A more urgent message on the same link, picked while the chunk before was
+        # written.
         (message(2, 6, 15, [(6, 15)], priority=5), (1, 9, 20, "paused for priority 5")),
-        # The most urgent of several is the reason.
+        # The most urgent of several messages is the reason.
         (
             message(2, 6, 15, [(6, 15)], priority=5)
             + message(3, 6, 19, [(15, 19)], priority=7),
             (1, 9, 20, "paused for priority 7"),
         ),
-        # On another link of the rank.
+        # An urgent message on another link of the rank.
         (
             message(2, 6, 15, [(10, 15)], priority=5, peer=2),
             (1, 9, 20, "paused for priority 5"),
         ),
-        # What goes on its link is the reason rather than what goes on another one.
+        # A message on the same link is the reason, not a message on another link.
         (
             message(2, 6, 15, [(10, 12)], priority=5)
             + message(3, 6, 15, [(12, 15)], priority=7, peer=2),
             (1, 9, 20, "paused for priority 5"),
         ),
-        # One that others had been let past for long.
+        # A less urgent message that others had overtaken for too long.
         (
             message(2, 0, 15, [(10, 15)], priority=-3),
             (1, 9, 20, "paused for what was overdue, priority -3"),
         ),
-        # Not what is as urgent, nor less urgent on another link, nor what went before.
+        # Not the reason: a message of equal priority, a less urgent message on another
+        # link, a message before the pause.
         (
             message(2, 0, 15, [(10, 15)])
             + message(3, 0, 15, [(10, 15)], priority=-3, peer=2)
@@ -53,11 +55,11 @@ def told(spans):
         ([], (1, 9, 20, "paused, the link took no more")),
     ],
 )  # fmt: skip
-def test_a_pause_has_the_reason_that_was_picked_between_two_chunks(others, pause):
+def test_a_pause_is_explained_by_the_message_picked_between_two_chunks(others, pause):
     assert [p for p in told(BULK + others) if p[0] == 1 and p[1] == 9] == [pause]
 
 
-def test_a_link_that_is_quick_pauses_nothing_unless_it_was_overtaken():
+def test_a_fast_link_has_no_pause_unless_the_message_was_overtaken():
     quick = message(1, 0, 10, [(0, 4), (4.1, 9)])
     assert told(quick) == []
     elsewhere = message(2, 0, 9, [(4.05, 4.06)], priority=5, peer=2)
@@ -66,21 +68,21 @@ def test_a_link_that_is_quick_pauses_nothing_unless_it_was_overtaken():
     assert told(quick + overtaking) == [(1, 4, 4.1, "paused for priority 5")]
 
 
-def test_chunks_picked_ahead_of_the_kernel_pause_until_what_went_between_is_written():
+def test_chunks_queued_ahead_pause_until_the_message_between_them_is_written():
     ahead = message(1, 0, 12, [(0, 4), (1, 8), (2, 12)])
     assert told(ahead) == []
     between = message(2, 0, 7, [(0.5, 7)], priority=5)
     assert told(ahead + between) == [(1, 4, 7, "paused for priority 5")]
-    # What goes on another link takes no time of this one.
+    # A message on another link does not delay this link.
     assert told(ahead + message(2, 0, 7, [(0.5, 7)], priority=5, peer=2)) == []
 
 
-def test_a_chunk_that_was_not_recorded_is_no_pause():
+def test_an_unrecorded_chunk_is_not_a_pause():
     whole, first, _, third, fourth = BULK
     assert told([whole, first, third, fourth]) == []
 
 
-def test_a_message_that_is_cancelled_in_a_pause_has_paused_until_then():
+def test_a_message_cancelled_during_a_pause_pauses_until_its_end():
     whole, first, *_ = BULK
     urgent = message(2, 5, 9, [(5, 9)], priority=5)
     cut = whole._replace(outcome=Outcome.CANCELLED)
@@ -88,7 +90,7 @@ def test_a_message_that_is_cancelled_in_a_pause_has_paused_until_then():
     assert told([whole, first, *urgent]) == []
 
 
-def test_messages_of_the_same_number_are_told_apart():
+def test_messages_with_the_same_number_are_distinguished():
     again = message(1, 40, 60, [(40, 44), (50, 60)])
     elsewhere = message(1, 0, 30, [(1, 30)], peer=2)
     found = pauses_of(BULK + again + elsewhere)

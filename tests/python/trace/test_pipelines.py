@@ -7,7 +7,7 @@ from harness.traces import span, staged_rank
 
 
 def verdict_of(*forwards, stages, gaps=(), steps=8, planned=()):
-    """One rank for each time of a forward; its stage, and the time between runs."""
+    """Verdict on ranks with these times of a forward, stages and gaps of runs."""
     ranks = [
         staged_rank(
             rank, stage=stage, forward=forward, backward=6, steps=steps,
@@ -31,8 +31,8 @@ def test_a_slow_stage_is_named_with_its_rank():
     assert "for a micro-batch of stage 1" in verdict.evidence
 
 
-def test_a_stage_that_was_planned_to_take_longer_is_no_culprit():
-    # Twice what the plan says, as on other machines, but in its proportions.
+def test_a_stage_that_is_slow_by_plan_is_not_a_culprit():
+    # All stages take twice the planned time, as on slower machines.
     assert verdict_of(3, 9, 3, stages=(0, 1, 2)).ranks == (1,)
     planned = (4.5, 7.5, 4.5)
     verdict = verdict_of(3, 9, 3, stages=(0, 1, 2), planned=planned)
@@ -44,33 +44,33 @@ def test_a_stage_that_takes_more_than_its_plan_is_named():
     assert (verdict.cause, verdict.ranks) == ("compute", (1,))
 
 
-def test_a_plan_is_for_one_of_the_replicas_of_a_stage():
+def test_the_plan_gives_the_time_of_one_replica_of_a_stage():
     forwards, stages = (3, 12, 12), (0, 1, 1)
     assert verdict_of(*forwards, stages=stages, planned=(9, 18)).cause == "none"
     assert verdict_of(*forwards, stages=stages, planned=(9, 12)).ranks == (1, 2)
 
 
-def test_what_a_stop_hides_says_nothing_of_a_stage():
+def test_times_hidden_by_a_stop_tell_nothing_about_a_stage():
     ranks = [staged_rank(r, stage=r, forward=3, backward=6, steps=8) for r in (0, 1)]
-    for number in range(8):  # a forward of rank 1 stands still, and so does its stop
+    for number in range(8):  # rank 1 stops during a forward
         ranks[1].spans.append(span(Kind.STOP, 60 * number, 60 * number + 45))
     verdict = attribute(facts_of(ranks))
     assert (verdict.cause, verdict.ranks) == ("host stopped", (1,))
 
 
-def test_a_slow_replica_is_compared_with_those_of_its_stage():
+def test_a_slow_replica_is_compared_with_the_replicas_of_its_stage():
     verdict = verdict_of(3, 3, 3, 8, stages=(0, 0, 1, 1))
     assert (verdict.cause, verdict.rank) == ("compute", 3)
     assert verdict.culprits[0].stage == 1
 
 
 def test_ranks_of_different_stages_are_not_compared():
-    # Two replicas of a stage that takes twice as long share its micro-batches.
+    # Two replicas of a stage with twice the work share its micro-batches.
     assert verdict_of(3, 12, 12, stages=(0, 1, 1)).cause == "none"
 
 
-def test_time_between_runs_is_the_loop_of_its_rank():
-    # The clock of a run goes on: rank 1 begins its runs later.
+def test_time_between_runs_belongs_to_the_training_loop_of_the_rank():
+    # Rank 1 begins its runs later.
     verdict = verdict_of(3, 3, stages=(0, 1), gaps=(10, 40))
     assert (verdict.cause, verdict.rank) == ("loop", 1)
     assert verdict.culprits[0].stage is None

@@ -46,14 +46,14 @@ def test_the_profiler_of_torch_shows_calls_by_name(group_of_one):
     assert {"aikido:all_reduce", "aikido:broadcast"} <= names
 
 
-def test_what_is_recorded_by_hand_is_nobody_elses(group_of_one, tmp_path):
+def test_spans_recorded_by_hand_are_given_to_no_other_caller(group_of_one, tmp_path):
     trace.take()
     assert take_free() is not None
     trace.start()
     dist.all_reduce(torch.ones(8))
     assert take_free() is None
     assert len(trace.take().spans) > 0
-    assert take_free() is None  # it goes on
+    assert take_free() is None  # the recording continues
     trace.stop()
     assert take_free() is None
     trace.save(tmp_path / "rank0.trace")
@@ -67,9 +67,7 @@ def recorded():
     trace.stop()
 
 
-def test_a_folder_that_is_not_there_is_a_warning_and_nothing_is_lost(
-    group_of_one, tmp_path
-):
+def test_a_missing_folder_gives_a_warning_and_no_span_is_lost(group_of_one, tmp_path):
     recorded()
     with pytest.warns(match="cannot be written"):
         assert not trace.save(tmp_path / "no" / "rank0.trace")
@@ -78,7 +76,7 @@ def test_a_folder_that_is_not_there_is_a_warning_and_nothing_is_lost(
     assert kinds.count(Kind.OPERATION) == 1
 
 
-def test_what_a_full_disk_does_not_take_is_there_the_next_time(
+def test_spans_that_a_full_disk_refused_are_written_the_next_time(
     group_of_one, tmp_path, monkeypatch
 ):
     recorded()

@@ -6,7 +6,7 @@ from aikido_torch import _C
 from aikido_torch.trace._spans import SPAN_BYTES, Kind, Span, pack, unpack
 
 
-def test_what_is_packed_is_unpacked_as_it_was():
+def test_packed_spans_are_unpacked_unchanged():
     first = Span(*range(1, 16))
     second = Span(*range(21, 36))._replace(step=-1, peer=-1)
     raw = pack([first, second])
@@ -25,7 +25,7 @@ def test_a_span_of_the_recorder_is_read_field_by_field():
     assert dropped == 0
 
 
-def test_a_full_recorder_says_how_much_it_dropped():
+def test_a_full_recorder_counts_the_dropped_spans():
     recorder = _C.Recorder(2)
     for step in range(5):
         recorder.section(0, 1, 2, step)
@@ -37,7 +37,7 @@ def test_a_full_recorder_says_how_much_it_dropped():
 @pytest.mark.parametrize(
     ("step", "armed"), [(1, False), (2, True), (4, True), (5, False)]
 )
-def test_steps_that_were_named_are_recorded(step, armed):
+def test_only_the_requested_steps_are_recorded(step, armed):
     recorder = _C.Recorder(2)
     recorder.arm_steps(2, 4)
     recorder.set_step(step)

@@ -14,7 +14,7 @@ def test_names_of_sections_are_read_back():
     assert label_of("forward") is None
 
 
-def test_a_step_of_a_rank_is_divided_into_stages_and_parts():
+def test_a_step_of_a_rank_is_split_into_stages_and_parts():
     (first, second) = stage_works(staged(0, stage=0, forward=3, backward=6)).values()
     assert first.stages[0] == pytest.approx(
         {"forward": 0.006, "backward": 0.012, "optimizer": 0.001}
@@ -51,5 +51,5 @@ def test_replicas_share_the_micro_batches_of_a_stage():
     assert found.imbalance == pytest.approx(8 / 6 - 1)
 
 
-def test_a_job_without_a_pipeline_has_none():
+def test_a_job_without_a_pipeline_has_no_stages():
     assert pipeline_of([dump(0, [span(Kind.SECTION, 1, 2, name=1, step=0)])]) is None

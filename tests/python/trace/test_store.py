@@ -27,7 +27,7 @@ def store():
     return HashStore()
 
 
-def test_a_store_is_found_below_its_prefixes_and_by_its_address(tmp_path):
+def test_a_store_is_found_under_its_prefixes_and_by_its_address(tmp_path):
     path = tmp_path / "store"
     file = FileStore(str(path), 1)
     assert base_of(PrefixStore("a", PrefixStore("b", file))) is not None
@@ -50,7 +50,7 @@ def test_a_store_inside_of_a_process_has_no_address(store):
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_a_port_where_no_store_answers_is_a_sentence(is_taken, capfd):
+def test_a_port_without_a_store_gives_a_clear_error(is_taken, capfd):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         if not is_taken:
@@ -69,7 +69,7 @@ def test_a_port_where_no_store_answers_is_a_sentence(is_taken, capfd):
         ("file:///no/such/file", "/no/such/file is no file"),
     ],
 )
-def test_what_is_no_address_is_a_sentence(address, text):
+def test_an_invalid_address_gives_a_clear_error(address, text):
     with pytest.raises(ConfigError, match=text):
         open_store(address)
 
@@ -82,7 +82,7 @@ def test_steps_are_first_and_last(text, steps):
 
 
 @pytest.mark.parametrize("text", ["", "5:3", "-1", "a:b", "1:2:3", ":4"])
-def test_what_is_no_steps_is_a_sentence(text):
+def test_invalid_steps_give_a_clear_error(text):
     with pytest.raises(ConfigError, match="such as 100:105"):
         as_steps(text)
 
@@ -90,14 +90,14 @@ def test_what_is_no_steps_is_a_sentence(text):
 def answer(store, rank, data, *, heard, now, through=True, refused=""):
     board = Board(store)
     number = board.num_requests()
-    assert board.wanted(number) == (2, 5)  # and the step before
+    assert board.wanted(number) == (2, 5)  # also the step before
     board.tell(number, rank, Told(heard, now, refused=refused))
     if through:
         board.give(number, rank, data)
 
 
 class Asking(threading.Thread):
-    """Asks in another thread, and keeps what comes of it."""
+    """Thread that asks for a trace and keeps the result or the error."""
 
     def __init__(self, store, timeout_s=20.0, silent_s=20.0):
         super().__init__()
@@ -116,7 +116,7 @@ class Asking(threading.Thread):
             self.error = str(error)
 
 
-def test_dumps_of_all_ranks_are_collected_and_taken_off(store):
+def test_dumps_of_all_ranks_are_collected_and_deleted(store):
     Board(store).join(2)
     asking = Asking(store)
     large = bytes(range(256)) * 40_000
@@ -128,12 +128,12 @@ def test_dumps_of_all_ranks_are_collected_and_taken_off(store):
         ["rank 1 was at step 4 when it heard: its trace begins there."],
         1,
     )
-    # Until somebody has written them they stay.
+    # Dumps stay until the requester has written them.
     board = Board(store)
     assert board.dump_of(1, 0) == large
     for rank in range(2):
         board.clear(1, rank)
-    # Nothing but counters and the word that it is over stays.
+    # Only counters and the mark of the end stay.
     assert board.is_off(1)
     assert board.wanted(1) is None
     assert board.dump_of(1, 0) is None
@@ -144,7 +144,7 @@ def test_ranks_are_asked_when_all_of_them_listen(store):
     board = Board(store)
     board.listen()
     board.join(2)
-    other = threading.Timer(0.3, Board(store).listen)  # it comes to its call of watch
+    other = threading.Timer(0.3, Board(store).listen)  # it calls watch later
     other.start()
     asking = Asking(store)
     assert board.num_listening() == 2
@@ -164,7 +164,7 @@ def test_a_rank_that_never_listens_is_not_waited_for_long(store):
     assert sorted(asking.found.dumps) == [0]
 
 
-def test_a_rank_that_does_not_answer_is_named_and_the_others_are_kept(store):
+def test_a_silent_rank_is_named_and_the_other_dumps_are_kept(store):
     Board(store).join(3)
     asking = Asking(store, timeout_s=0.3)
     answer(store, 1, b"data", heard=1, now=6)
@@ -178,7 +178,7 @@ def test_a_rank_that_does_not_answer_is_named_and_the_others_are_kept(store):
     ]
 
 
-def test_no_verdict_on_step_0_is_said(store):
+def test_a_missing_verdict_on_step_0_is_reported(store):
     class Answered(Board):
         def dump_of(self, number, rank):
             return b"data"
@@ -189,7 +189,7 @@ def test_no_verdict_on_step_0_is_said(store):
     assert number == 1
 
 
-def test_dead_ranks_are_not_waited_for_and_named(store):
+def test_dead_ranks_are_named_and_not_waited_for(store):
     Board(store).join(4)
     asking = Asking(store, timeout_s=50.0, silent_s=0.2)
     answer(store, 1, b"data", heard=1, now=6)
@@ -207,7 +207,7 @@ def test_dead_ranks_are_not_waited_for_and_named(store):
     ]
 
 
-def test_a_rank_that_tells_where_it_is_is_waited_for(store):
+def test_a_rank_that_reports_its_step_is_waited_for(store):
     Board(store).join(1)
     asking = Asking(store, timeout_s=50.0, silent_s=0.6)
     board = Board(store)
@@ -219,7 +219,7 @@ def test_a_rank_that_tells_where_it_is_is_waited_for(store):
     assert asking.found[0] == {0: b"data"}
 
 
-def test_a_store_that_goes_away_leaves_what_was_found(store):
+def test_a_lost_store_keeps_the_dumps_found_so_far(store):
     class Dying(Board):
         def dump_of(self, number, rank):
             if rank == 1:
@@ -232,7 +232,7 @@ def test_a_store_that_goes_away_leaves_what_was_found(store):
     assert notes[0].startswith("the store of the job has gone")
 
 
-def test_if_nobody_answers_the_error_says_where_they_are(store):
+def test_if_no_rank_answers_the_error_names_the_step_of_each(store):
     Board(store).join(1)
     asking = Asking(store, timeout_s=0.2)
     answer(store, 0, b"", heard=1, now=2, through=False)
@@ -244,7 +244,7 @@ def test_if_nobody_answers_the_error_says_where_they_are(store):
     )
 
 
-def test_the_error_says_how_long_it_took_and_not_how_long_it_might_have(store):
+def test_the_error_says_the_time_waited_and_not_the_limit(store):
     Board(store).join(1)
     asking = Asking(store, timeout_s=600)
     while Board(store).num_requests() == 0:
@@ -255,13 +255,13 @@ def test_the_error_says_how_long_it_took_and_not_how_long_it_might_have(store):
     assert "rank 0: it has ended." in asking.error
 
 
-def test_if_nobody_listens_it_is_a_sentence(store):
+def test_if_no_rank_listens_the_error_says_so(store):
     with pytest.raises(ConfigError, match="No rank of this job listens"):
         collect(Board(store), 3, 5, timeout_s=1)
     assert Board(store).num_requests() == 0
 
 
-def test_looking_for_requests_leaves_a_file_store_as_long_as_it_was(tmp_path):
+def test_polling_for_requests_does_not_grow_a_file_store(tmp_path):
     path = tmp_path / "store"
     board = Board(FileStore(str(path), 1))
     board.join(1)

@@ -26,7 +26,7 @@ def example():
     return [dump(1, late), dump(0, [*early, chunk])]
 
 
-def test_ranks_links_and_arrivals_are_added_up():
+def test_ranks_links_and_arrivals_are_summed():
     summary = summarize(example())
     assert summary.steps == [1, 2, 3]
     assert summary.arrivals[2] == {0: 0.0, 1: 20.0}
@@ -42,23 +42,23 @@ def test_ranks_links_and_arrivals_are_added_up():
     assert [v.first_step for v in summary.verdicts] == [2]
 
 
-def test_what_is_missing_is_noted():
+def test_missing_ranks_are_noted():
     (note,) = summarize(example()).notes
     assert note.startswith("ranks 2, 3 of 4 are missing")
 
 
-def test_a_trace_without_calls_is_no_trouble():
+def test_a_trace_without_calls_is_accepted():
     summary = summarize([dump(0, [])])
     assert summary.steps == []
     assert summary.ranks[0].num_calls == 0
 
 
-def test_no_trace_is_a_sentence():
+def test_an_empty_list_of_dumps_gives_a_clear_error():
     with pytest.raises(ConfigError, match="no trace to look at"):
         summarize([])
 
 
-def test_pauses_of_messages_are_added_up_by_rank_and_reason():
+def test_pauses_of_messages_are_summed_by_rank_and_reason():
     dumps = [dump(1, paused_message()), dump(0, paused_message())]
     assert summarize(dumps).pauses == [
         PauseSummary(0, "paused for priority 5", 1, 11.0, 11.0),
@@ -74,9 +74,10 @@ def test_pauses_of_messages_are_added_up_by_rank_and_reason():
     ]
 
 
-def test_calls_of_a_part_of_the_ranks_are_matched_by_its_members():
-    # Two groups of one name, with calls of the same numbers; rank 3 is late in its
-    # group, and skipped once. Rank 0 also calls alone, which nobody can be late for.
+def test_calls_of_a_subgroup_are_matched_by_its_members():
+    # Two groups have the same name and calls with the same numbers. Rank 3 is late in
+    # its group and skipped once. Rank 0 has one more call, alone, for which no rank is
+    # late.
     late_ms = {0: 0.0, 1: 2.0, 2: 0.0, 3: 30.0}
     dumps = []
     for rank, late in late_ms.items():
@@ -94,12 +95,12 @@ def test_calls_of_a_part_of_the_ranks_are_matched_by_its_members():
     shares = {rank: each.last for rank, each in summary.ranks.items()}
     assert shares == {0: 0.0, 1: 1.0, 2: 0.0, 3: 1.0}
     assert summary.ranks[3].skipped == 1
-    # A rank whose dump is missing is not waited for.
+    # A rank without a dump is not waited for.
     shares = {rank: each.last for rank, each in summarize(dumps[1:]).ranks.items()}
     assert shares == {1: 0.0, 2: 0.0, 3: 1.0}
 
 
-def test_a_call_under_way_has_no_times_yet():
+def test_a_call_in_progress_has_no_times_yet():
     open_call = call(4, 200, 900, 900, outcome=Outcome.OPEN)
     hung = [dump(0, [call(3, 130, 160, 150), open_call])]
     first = summarize(hung).ranks[0]

@@ -29,7 +29,7 @@ def test_the_culprit_is_named_with_its_evidence():
     assert "to 1" in text
 
 
-def test_what_is_missing_is_said_first():
+def test_missing_ranks_are_named_first():
     text = printed(Model().run([None] * 3, seed=3)[:2])
     assert text.startswith("note: ranks 2, 3 of 4 are missing")
 
@@ -40,7 +40,7 @@ def test_a_trace_without_steps_is_printed_too():
     assert "Last calls" not in text
 
 
-def test_messages_that_were_overtaken_are_counted_by_the_reason():
+def test_overtaken_messages_are_counted_by_reason():
     text = printed([dump(0, paused_message())])
     (row,) = [line for line in text.splitlines() if "paused for priority 5" in line]
     assert row.split("│")[1:-1] == [
@@ -50,7 +50,7 @@ def test_messages_that_were_overtaken_are_counted_by_the_reason():
     assert "stood still" not in printed([dump(0, [span(Kind.SECTION, 1, 2)])])
 
 
-def test_backups_are_named_with_the_primaries_for_which_they_stood_in():
+def test_backups_are_named_with_their_primaries():
     calls = backed_up_call(1) + backed_up_call(2, (2, 3)) + backed_up_call(3, (2, 3))
     lines = printed([dump(0, calls)]).splitlines()
     (title,) = [i for i, line in enumerate(lines) if "Primaries and who stood" in line]
@@ -76,7 +76,7 @@ def skipped(rank, outcome):
     ]  # fmt: skip
 
 
-def test_a_skipped_rank_says_so_before_its_times():
+def test_a_skipped_rank_is_marked_before_its_times():
     ranks = [
         dump(0, skipped(0, Outcome.COMPLETE)),
         dump(1, skipped(1, Outcome.SKIPPED)),
@@ -88,7 +88,7 @@ def test_a_skipped_rank_says_so_before_its_times():
     assert cells[2].startswith("skipped in 6 of 7")
 
 
-def test_no_table_is_wider_than_a_pipe_and_no_cell_is_cut():
+def test_no_table_is_wider_than_the_output_and_no_cell_is_cut():
     dumps = Model(size=16).run([None] + [Injected("compute", 2)] * 5, seed=3)
     text = printed(dumps, width=80)
     assert "…" not in text

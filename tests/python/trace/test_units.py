@@ -17,7 +17,7 @@ def test_times_have_three_digits_and_no_exponent(seconds, text):
     assert in_ms(seconds) == text
 
 
-def test_paces_and_shares():
+def test_rates_and_shares_are_formatted():
     assert pace(0.05 / (1 << 20)) == "50 ms per MiB"
     assert percent(0.427) == "43%"
 

@@ -51,7 +51,7 @@ def test_each_part_of_each_step_is_recorded_in_its_order(parts):
     watch.remove()
 
 
-def test_nothing_is_recorded_before_start_but_steps_are_counted(parts):
+def test_before_start_steps_are_counted_and_not_recorded(parts):
     watch = trace.watch(*parts)
     train(*parts)
     assert trace.take().spans == []
@@ -59,7 +59,7 @@ def test_nothing_is_recorded_before_start_but_steps_are_counted(parts):
     watch.remove()
 
 
-def test_what_was_removed_records_no_more_and_leaves_all_as_it_was(parts):
+def test_a_removed_watch_records_nothing_and_restores_the_loader(parts):
     loader = parts[2]
     watch = trace.watch(*parts)
     assert isinstance(loader, DataLoader)
@@ -72,7 +72,7 @@ def test_what_was_removed_records_no_more_and_leaves_all_as_it_was(parts):
 
 
 def num_hooks(model, optimizer):
-    """Of the parts of a step, which all come or go."""
+    """Number of hooks on each part of a step, which must be equal."""
     counts = {
         len(model._forward_pre_hooks),
         len(model._forward_hooks),
@@ -101,7 +101,7 @@ def test_parts_have_hooks_while_something_is_recorded(parts):
     recorder_of_process().disarm()
 
 
-def test_one_that_begins_while_it_is_recorded_sees_the_first_step(parts):
+def test_a_watch_that_begins_during_a_recording_sees_the_first_step(parts):
     trace.start()
     watch = trace.watch(*parts)
     train(*parts)
@@ -112,7 +112,7 @@ def test_one_that_begins_while_it_is_recorded_sees_the_first_step(parts):
     watch.remove()
 
 
-def test_from_another_thread_parts_are_seen_from_the_next_step_on(parts):
+def test_a_recording_from_another_thread_begins_with_the_next_step(parts):
     model, optimizer, _ = parts
     watch = trace.watch(*parts)
     thread = threading.Thread(target=trace.start)
@@ -140,7 +140,7 @@ def test_a_forward_without_gradients_has_no_backward(parts):
     watch.remove()
 
 
-def test_after_a_backward_that_has_failed_the_next_one_is_recorded(parts):
+def test_a_backward_after_a_failed_backward_is_recorded(parts):
     class Failing(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -166,7 +166,7 @@ def test_after_a_backward_that_has_failed_the_next_one_is_recorded(parts):
     watch.remove()
 
 
-def test_outputs_may_be_nested(parts):
+def test_outputs_can_be_nested(parts):
     class Nested(torch.nn.Module):
         def forward(self, x):
             return {"a": [x * 2], "b": (x * 3, None)}
@@ -191,7 +191,7 @@ def test_outputs_may_be_nested(parts):
         ({2: [1, 2]}, "the class of a list cannot be extended"),
     ],
 )
-def test_arguments_of_the_wrong_kind_are_a_sentence(parts, change, text):
+def test_arguments_of_a_wrong_type_give_a_clear_error(parts, change, text):
     arguments = list(parts)
     for i, value in change.items():
         arguments[i] = value
