@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Decisions as tables: times in, warm-ups and reason out."""
+"""Decisions on warm-ups as tables: measured times in, warm-ups and reason out."""
 
 import pytest
 
@@ -35,13 +35,13 @@ def warmups_of(schedule):
     ("links", "most", "warmups"),
     [
         ((0.0, 0.0), None, None),
-        # Only the stages before a slow link go ahead.
+        # Only the stages before a slow link hold more micro-batches.
         ((2.5, 0.0), None, [4, 1, 0]),
         ((0.0, 2.5), None, [4, 3, 0]),
-        # As far as the memory allows.
+        # The memory limits the warm-ups.
         ((2.5, 0.0), 4, [3, 1, 0]),
         ((0.0, 2.5), 4, [3, 2, 0]),
-        # Not on stage 1 alone: stage 0 holds too few to make use of it.
+        # A change of stage 1 alone is useless: stage 0 holds too few micro-batches.
         ((0.0, 2.5), 3, None),
     ],
 )
@@ -55,8 +55,8 @@ def test_warm_ups_follow_slow_links_within_the_memory(name, links, most, warmups
     assert after < 0.95 * before if warmups else after == before
 
 
-def test_a_link_that_cannot_keep_up_is_not_waited_for_with_more():
-    """Beyond its own pace nothing helps, and nothing is held for it."""
+def test_a_link_slower_than_all_stages_gets_no_deeper_warm_ups():
+    """Deeper warm-ups cannot exceed the rate of the link, and they cost memory."""
     schedule = make("1f1b_async", micro_batches=60)
     found = fitting_schedule(schedule, times_of((9.0, 0.0)))
     assert micro_batch_seconds(found, times_of((9.0, 0.0))) == pytest.approx(9.0)
@@ -72,19 +72,19 @@ def test_a_slow_replica_gets_fewer_micro_batches():
     assert set(turns[1]) == {0}
     gain = micro_batch_seconds(schedule, times) / micro_batch_seconds(found, times)
     assert gain > 1.5
-    # An asynchronous update takes one of each.
+    # An asynchronous update takes one micro-batch of each replica.
     asynchronous = make("1f1b_async", stages=2, replicas=[3, 1])
     assert fitting_schedule(asynchronous, times).options["turns"] is None
 
 
-def test_one_stage_has_nothing_to_deepen():
+def test_a_single_stage_has_no_warm_up_to_deepen():
     schedule = make("1f1b_async", stages=1, replicas=[2])
     times = LiveTimes((1.0,), (2.0,), (), (1.0, 1.0))
     assert fitting_schedule(schedule, times) is schedule
 
 
 @pytest.mark.parametrize("replicas", [[1, 2, 1], [2, 1, 3], [1, 3, 2]])
-def test_replicas_hold_whole_turns_and_what_cannot_be_carried_out_is_left_out(replicas):
+def test_warm_ups_of_replicas_are_whole_turns_and_only_valid_ones_are_chosen(replicas):
     schedule = make("1f1b_async", micro_batches=48, replicas=replicas)
     even = LiveTimes(
         tuple(map(float, replicas)),
@@ -100,7 +100,7 @@ def test_replicas_hold_whole_turns_and_what_cannot_be_carried_out_is_left_out(re
 WELL, SLOW = times_of((0.0, 0.0)), times_of((2.5, 0.0))
 
 
-def test_it_decides_once_for_new_times_and_says_why():
+def test_it_decides_once_for_new_times_and_gives_the_reason():
     adapter = Adapter(make(micro_batches=24), Adapt())
     assert adapter.decide(0.0) is None
     adapter.on_times(WELL)
@@ -112,14 +112,14 @@ def test_it_decides_once_for_new_times_and_says_why():
     assert change.reason.endswith("with links of 2500.0 0.0 ms")
     assert adapter.decide(3.0) is None
     adapter.on_times(SLOW)
-    assert adapter.decide(4.0) is None  # it is carried out already
+    assert adapter.decide(4.0) is None  # already in use
 
 
-def test_memory_is_given_back_when_less_has_been_enough_for_a_while():
+def test_memory_is_freed_when_fewer_activations_were_enough_for_a_while():
     adapter = Adapter(make(micro_batches=24), Adapt(patience_s=10))
     adapter.on_times(SLOW)
     assert adapter.decide(0.0)
-    # (now, times, whether it goes back): a relapse begins the wait anew.
+    # (now, times, the warm-ups are reduced). Slow times in between restart the wait.
     table = [
         (1.0, WELL, False),
         (9.0, WELL, False),
@@ -138,7 +138,7 @@ def test_memory_is_given_back_when_less_has_been_enough_for_a_while():
     assert warmups_of(adapter.schedule) is None
 
 
-def test_a_gain_below_what_is_asked_for_changes_nothing():
+def test_a_gain_below_the_minimum_changes_nothing():
     gain = 1 - micro_batch_seconds(
         fitting_schedule(make(micro_batches=24), SLOW), SLOW
     ) / micro_batch_seconds(make(micro_batches=24), SLOW)
@@ -160,6 +160,6 @@ def test_a_gain_below_what_is_asked_for_changes_nothing():
         (make(), {"patience_s": -1.0}, r"patience_s is -1\.0; it takes 0"),
     ],
 )
-def test_what_cannot_adapt_is_refused(schedule, options, text):
+def test_schedules_and_options_that_cannot_adapt_are_refused(schedule, options, text):
     with pytest.raises(ConfigError, match=text):
         Adapter(schedule, Adapt(**options))

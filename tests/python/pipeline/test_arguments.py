@@ -18,7 +18,7 @@ from aikido_torch.pipeline._arguments import (
 )
 
 
-def test_whole_numbers_are_ints_and_what_can_be_an_index():
+def test_whole_numbers_are_ints_or_have_an_index():
     for value in (3, np.int8(3), torch.tensor(3)):
         found = whole("stages", value)
         assert (found, type(found)) == (3, int)
@@ -26,7 +26,7 @@ def test_whole_numbers_are_ints_and_what_can_be_an_index():
     assert wholes("machines", np.array([3, 4])) == [3, 4]
 
 
-def test_numbers_are_floats_and_what_can_be_one():
+def test_numbers_are_floats_or_convert_to_floats():
     for value in (3, 3.0, np.float32(3), torch.tensor(3.0)):
         found = number("slot", value)
         assert (found, type(found)) == (3.0, float)
@@ -34,7 +34,7 @@ def test_numbers_are_floats_and_what_can_be_one():
     assert numbers("links", np.float64(2)) == [2.0]
 
 
-def test_long_values_are_cut_in_sentences():
+def test_long_values_are_shortened_in_error_messages():
     with pytest.raises(ConfigError, match=r"^stages has -1e5000; it takes whole"):
         whole("stages", -(10**5000))
     with pytest.raises(ConfigError) as caught:
@@ -42,7 +42,7 @@ def test_long_values_are_cut_in_sentences():
     assert len(str(caught.value)) < 120
 
 
-def test_a_list_is_no_single_value():
+def test_a_list_is_not_a_single_value():
     with pytest.raises(ConfigError, match="replicas has 3; it takes a list"):
         sequence("replicas", 3)
     with pytest.raises(ConfigError, match="replicas has '31'; it takes a list"):
@@ -52,7 +52,7 @@ def test_a_list_is_no_single_value():
     assert sequence("replicas", np.array([3, 1])) == [3, 1]
 
 
-def test_texts_are_not_made_of_other_values():
+def test_other_values_are_not_converted_to_text():
     assert string("name", "1f1b", example="'gpipe'") == "1f1b"
     with pytest.raises(ConfigError, match=r"^name has 1e400; it takes a text"):
         string("name", 10**400, example="'gpipe'")
@@ -78,7 +78,7 @@ def test_texts_are_not_made_of_other_values():
         ({"name": 3}, "name has 3; it takes a text"),
     ],
 )
-def test_options_of_a_schedule_of_other_types_are_refused_by_name(options, sentence):
+def test_options_of_a_schedule_with_wrong_types_are_refused_by_name(options, sentence):
     defaults = {"name": "1f1b", "stages": 2, "micro_batches": 4}
     with pytest.raises(ConfigError, match=sentence):
         pipeline.schedule(**(defaults | options))
@@ -103,7 +103,7 @@ def test_options_of_a_schedule_of_other_types_are_refused_by_name(options, sente
         (lambda made: type(made).parse(3), "text has 3; it takes a text"),
     ],
 )
-def test_times_of_other_types_are_refused_by_name(call, sentence):
+def test_times_with_wrong_types_are_refused_by_name(call, sentence):
     made = pipeline.schedule("1f1b", stages=2, micro_batches=4)
     with pytest.raises(ConfigError, match=sentence):
         call(made)
@@ -128,7 +128,7 @@ def test_times_of_other_types_are_refused_by_name(call, sentence):
         (lambda: chain(backward_ms=[1, 10**400]), "backward_ms has 1e400"),
     ],
 )
-def test_neighbours_name_what_they_refuse(call, sentence):
+def test_related_functions_name_a_refused_argument(call, sentence):
     with pytest.raises(ConfigError, match=sentence):
         call()
 

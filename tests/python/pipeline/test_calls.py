@@ -25,7 +25,7 @@ class Nested(nn.Module):
         return self.inner(x) * self.scale
 
 
-def test_calls_are_in_their_order_with_what_they_were_given():
+def test_calls_are_in_order_with_their_arguments():
     model = Nested()
     x = torch.randn(2, 4)
     linear, relu = recorded(model, x)
@@ -34,7 +34,7 @@ def test_calls_are_in_their_order_with_what_they_were_given():
     assert torch.equal(given, x)
     assert not given.requires_grad
     assert kwargs == {}
-    # As it was before it was changed in place.
+    # The argument has its value from before the in-place change.
     ((given,), _) = relu.arguments
     assert torch.equal(given, model.inner[0](x))
     assert given.requires_grad
@@ -42,7 +42,7 @@ def test_calls_are_in_their_order_with_what_they_were_given():
     assert relu.activation_bytes == 2 * 4 * 4
 
 
-def test_parameters_are_those_that_are_used():
+def test_only_used_parameters_are_recorded():
     model = Nested()
     linear, relu = recorded(model, torch.randn(2, 4))
     expected = [model.inner[0].weight, model.inner[0].bias, model.scale]
@@ -51,14 +51,14 @@ def test_parameters_are_those_that_are_used():
     assert relu.parameters == []
 
 
-def test_a_parameter_beside_layers_counts_for_the_first_that_is_called_there():
+def test_a_parameter_outside_layers_belongs_to_the_first_layer_called_there():
     model = nn.Sequential(nn.Linear(4, 4), Nested())
     first, inner, _ = recorded(model, torch.randn(2, 4))
     assert not any(p is model[1].scale for p in first.parameters)
     assert inner.parameters[-1] is model[1].scale
 
 
-def test_hooks_are_gone_when_the_model_fails():
+def test_hooks_are_removed_when_the_model_fails():
     model = Nested()
     with pytest.raises(RuntimeError):
         recorded(model, torch.randn(2, 5))

@@ -10,7 +10,7 @@ from aikido_torch.straggler import WaitAll
 
 
 @pytest.mark.parametrize("policy", [None, WaitAll()])
-def test_messages_are_known_by_their_tags_and_sums_end(group_of_one, policy):
+def test_messages_are_matched_by_their_tags_and_sums_complete(group_of_one, policy):
     channel = GroupChannel(group_of_one, {3: group_of_one}, policy)
     into = [torch.empty(2, dtype=torch.uint8) for _ in range(2)]
     pending = [channel.receive(0, tag, into[tag]) for tag in (1, 0)]
@@ -28,7 +28,7 @@ def test_messages_are_known_by_their_tags_and_sums_end(group_of_one, policy):
 
 
 class Refusing:
-    """A work that has failed because of somebody."""
+    """A work that has failed because of a rank."""
 
     def __init__(self, rank):
         self.rank = rank
@@ -42,7 +42,7 @@ class Refusing:
 
 @pytest.mark.parametrize("is_at_once", [False, True])
 @pytest.mark.parametrize("rank", [0, None])
-def test_who_failed_a_sum_is_a_rank_of_the_pipeline(
+def test_the_culprit_of_a_failed_sum_is_a_rank_of_the_pipeline(
     group_of_one, monkeypatch, rank, is_at_once
 ):
     monkeypatch.setattr(dist, "get_group_rank", lambda group, rank: 5 + rank)

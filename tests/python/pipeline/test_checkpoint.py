@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Files of one stage; multiproc/test_pipeline_checkpoints.py has several."""
+"""Checkpoint of one stage; multiproc/test_pipeline_checkpoints.py has several."""
 
 import os
 
@@ -19,7 +19,7 @@ from aikido_torch.pipeline._stage import StageRun
 
 
 class Alone:
-    """The ranks of a pipeline of one."""
+    """The ranks of a pipeline with one rank."""
 
     def together(self, call):
         return [call()]
@@ -48,7 +48,7 @@ def restored(run, place):
     return found[0]
 
 
-def test_training_goes_on_where_the_file_is(tmp_path):
+def test_training_continues_from_the_file(tmp_path):
     place = Place(tmp_path, 0, 1)
     run = make()
     step(run, 3)
@@ -75,17 +75,17 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no room"):
         save_stage(place, 1, run, "a")
-    assert len(seen[0]) == 2  # the unfinished one, under another name
+    assert len(seen[0]) == 2  # the temporary file has another name
     assert place.file(1).read_bytes() == before
     assert list(place.file(1).parent.iterdir()) == [place.file(1)]
-    # What a rank leaves that is killed meanwhile is no checkpoint.
+    # Files that a killed rank leaves behind are not checkpoints.
     (tmp_path / "step-0000000009").mkdir()
     (tmp_path / "step-0000000009" / ".stage-0-of-1.pt.17").write_bytes(before)
     (tmp_path / "stage-0-of-1.pt").write_bytes(before)
     assert restored(make(), place) == 1
 
 
-def test_the_newest_that_can_be_read_counts(tmp_path):
+def test_the_newest_readable_file_is_restored(tmp_path):
     place, run = Place(tmp_path, 0, 1), make()
     assert restored(run, place) is None
     for number in (2, 10, 7):
@@ -96,7 +96,7 @@ def test_the_newest_that_can_be_read_counts(tmp_path):
         assert restored(run, place) == 7
 
 
-def test_another_plan_is_named(tmp_path):
+def test_a_checkpoint_of_another_plan_is_named(tmp_path):
     save_stage(Place(tmp_path, 0, 1), 1, make(), "a")
     with pytest.raises(
         ConfigError, match=r"^stage 0 of 2 has no checkpoint in .* with 1 "
@@ -109,7 +109,7 @@ def test_another_plan_is_named(tmp_path):
         restored(make(4), Place(tmp_path, 0, 1))
 
 
-def test_a_step_is_of_one_life(tmp_path):
+def test_a_restored_step_comes_from_one_life_of_the_pipeline(tmp_path):
     places = {s: Place(tmp_path, s, 2) for s in range(2)}
     runs = {s: make() for s in range(2)}
     for step_number, lives in [(1, "aa"), (2, "ab")]:
@@ -121,7 +121,7 @@ def test_a_step_is_of_one_life(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9])
-def test_a_flipped_byte_is_found_and_the_step_before_is_taken(tmp_path, place):
+def test_a_flipped_byte_is_detected_and_the_step_before_is_restored(tmp_path, place):
     where = Place(tmp_path, 0, 1)
     run = make()
     for number in (1, 2):
@@ -146,7 +146,7 @@ def test_a_flipped_byte_is_found_and_the_step_before_is_taken(tmp_path, place):
         assert restored(make(), where) is None
 
 
-def test_a_file_without_a_checksum_is_read_as_before(tmp_path):
+def test_a_file_without_a_checksum_is_still_read(tmp_path):
     where = Place(tmp_path, 0, 1)
     run = make()
     save_stage(where, 1, run, "a")

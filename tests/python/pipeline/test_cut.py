@@ -28,12 +28,12 @@ def plan_of(ids, times, machines):
         forward_ms=times,
         backward_ms=times,
         activation_bytes=[0.0] * len(ids),
-        parameter_bytes=[1e9] * len(ids),  # so that replicas do not pay
+        parameter_bytes=[1e9] * len(ids),  # so large that replicas do not pay
     )
     return pipeline.partition(profile, machines=machines, bandwidth=1e6)
 
 
-def test_the_pieces_of_a_profiled_model_do_what_it_does():
+def test_the_stages_of_a_profiled_model_compute_what_it_computes():
     model = make()
     profile = pipeline.profile_model(model, torch.randn(3, 4), whole=["2"])
     plan = pipeline.partition(profile, machines=2, bandwidth=1e9, straight=True)
@@ -46,7 +46,7 @@ def test_the_pieces_of_a_profiled_model_do_what_it_does():
     )
 
 
-def test_stages_are_as_the_plan_has_them():
+def test_stages_follow_the_plan():
     model = make()
     plan = plan_of(["0", "1.0", "1.2", "2", "3"], [1.0, 1, 1, 3, 3], 3)
     assert [stage.layers for stage in plan.stages] == [
@@ -56,12 +56,12 @@ def test_stages_are_as_the_plan_has_them():
     ]
     stages = pipeline.cut(model, plan)
     names = [[name for name, _ in stage.named_children()] for stage in stages]
-    # What no layer is of goes with the layer before it.
+    # Modules that belong to no layer go with the layer before them.
     assert names == [["0", "1_0", "1_1", "1_2"], ["2"], ["3"]]
     assert stages[1][0] is model[2]
 
 
-def test_what_cannot_be_cut_is_named():
+def test_models_that_cannot_be_cut_are_named():
     with pytest.raises(
         ConfigError, match=r"^the model is a Block; only an nn\.Sequent"
     ):
@@ -100,7 +100,7 @@ def test_a_plan_of_a_shorter_model_is_refused():
     assert len(pipeline.cut(model, plan_of_prefix(6))) == 2
 
 
-def test_layers_that_were_merged_are_on_one_stage():
+def test_merged_layers_are_on_one_stage():
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
     model[3].weight = model[1].weight
     profile = pipeline.profile_model(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What the demo trains on; tests/python/multiproc/test_pipeline_demo.py runs it."""
+"""Tasks of the demo; tests/python/multiproc/test_pipeline_demo.py runs it."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from aikido_torch.pipeline import demo
 
 
 @pytest.mark.parametrize("name", demo.TASKS)
-def test_a_task_has_data_that_its_stages_take(name):
+def test_the_data_of_a_task_fit_its_stages(name):
     task = demo.TASKS[name]
     (inputs, targets), (test_inputs, _) = task.data()
     assert len(inputs) == len(targets) > len(test_inputs) > 100
@@ -21,7 +21,7 @@ def test_a_task_has_data_that_its_stages_take(name):
     assert 1 < loss.item() < 10
 
 
-def test_batches_are_all_rows_in_another_order_each_time():
+def test_batches_contain_all_rows_in_a_new_order_each_time():
     data = torch.arange(40), torch.arange(40) * 2
     batches = list(itertools.islice(demo.batches_of(data, seed=1), 6))
     assert [len(x) for x, _ in batches] == [16, 16, 8] * 2

@@ -19,7 +19,7 @@ def named(traced, name):
     return next(e for e in traced.graph.nodes if e.target == name)
 
 
-def test_values_are_kept_without_the_graph_and_know_whether_they_need_gradients():
+def test_values_are_kept_without_a_graph_and_with_their_need_of_gradients():
     traced, done = run(Language(), torch.zeros(2, 7, dtype=torch.int64))
     output = done.values[named(traced, "first")]
     assert [list(t.shape) for t in tensors_in(output)] == [
@@ -28,11 +28,11 @@ def test_values_are_kept_without_the_graph_and_know_whether_they_need_gradients(
     assert all(t.is_leaf and t.requires_grad for t in tensors_in(output))
     (tokens,) = traced.graph.find_nodes(op="placeholder")
     assert not done.values[tokens].requires_grad
-    assert len(done.outputs) == 3  # logits, and the two tensors of the state
+    assert len(done.outputs) == 3  # the logits, and the state of two tensors
 
 
 @pytest.mark.parametrize("way", [trace_export, trace_fx])
-def test_who_changed_a_value_in_place_wrote_it(way):
+def test_the_writer_of_a_value_is_the_layer_that_changed_it_in_place(way):
     class Ignores(nn.Module):
         def __init__(self):
             super().__init__()
@@ -42,7 +42,7 @@ def test_who_changed_a_value_in_place_wrote_it(way):
 
         def forward(self, x):
             y = self.make(x)
-            self.change(y.view(-1))  # what it returns is not used
+            self.change(y.view(-1))  # its result is not used
             return self.take(y)
 
     traced, done = run(Ignores(), torch.ones(2, 4), way=way)
@@ -52,7 +52,7 @@ def test_who_changed_a_value_in_place_wrote_it(way):
     assert use.writer is change
 
 
-def test_inputs_and_buffers_that_the_model_changes_are_copies_or_its_own():
+def test_inputs_and_buffers_that_the_model_changes_are_copies():
     class Changes(nn.Module):
         def __init__(self):
             super().__init__()
@@ -79,7 +79,7 @@ def test_entries_are_found_in_the_model_or_among_constants():
     assert get(named(traced, "position")) is language.position
 
 
-def test_a_graph_that_tells_less_than_the_model_is_refused():
+def test_a_graph_that_lost_code_without_gradients_is_refused():
     class Frozen(nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""All ranks in one thread against a reference without ranks, to the last bit."""
+"""All ranks in one thread, bit for bit equal to a reference without ranks."""
 
 import pytest
 import torch
@@ -53,14 +53,14 @@ def compare(schedule, rows, make_optimizer=sgd, runs=2, seed=0):
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 @pytest.mark.parametrize(("name", "weights"), KINDS)
-def test_every_version_is_that_of_the_reference(name, weights, stages):
+def test_every_version_equals_the_reference(name, weights, stages):
     made = pipeline.schedule(name, stages=stages, micro_batches=12, weights=weights)
     compare(made, [4] * 12, adam)
 
 
 @pytest.mark.parametrize(("name", "weights"), KINDS[:5])
 @pytest.mark.parametrize("replicas", [[2, 1], [1, 3], [1, 2, 1], [3, 2]])
-def test_replicas_sum_up_as_the_reference(name, weights, replicas):
+def test_sums_of_replicas_equal_the_reference(name, weights, replicas):
     made = pipeline.schedule(
         name,
         stages=len(replicas),
@@ -80,7 +80,7 @@ def test_replicas_sum_up_as_the_reference(name, weights, replicas):
         ("gpipe", [1, 2, 1, 1]),
     ],
 )
-def test_fifty_flushes_are_those_of_the_reference(name, replicas):
+def test_fifty_flushes_equal_the_reference(name, replicas):
     made = pipeline.schedule(
         name, stages=len(replicas), replicas=replicas, micro_batches=4
     )
@@ -88,7 +88,7 @@ def test_fifty_flushes_are_those_of_the_reference(name, replicas):
 
 
 @pytest.mark.parametrize("replicas", [[2], [2, 1], [1, 2, 1], [3, 2]])
-def test_sums_that_overlap_are_those_of_the_reference(replicas):
+def test_overlapped_sums_equal_the_reference(replicas):
     made = pipeline.schedule(
         "1f1b_async",
         stages=len(replicas),
@@ -100,7 +100,7 @@ def test_sums_that_overlap_are_those_of_the_reference(replicas):
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
-def test_turns_are_those_of_the_reference(name):
+def test_schedules_with_turns_equal_the_reference(name):
     made = pipeline.schedule(
         name,
         stages=2,
@@ -112,18 +112,18 @@ def test_turns_are_those_of_the_reference(name):
 
 
 @pytest.mark.parametrize("name", ["interleaved_1f1b", "zero_bubble"])
-def test_stages_of_one_rank_hand_over_without_a_message(name):
+def test_stages_of_one_rank_exchange_no_messages(name):
     made = pipeline.schedule(name, stages=4, stages_per_rank=2, micro_batches=4)
     pipe = compare(made, [4] * 4)
-    # Between ranks 0 and 1 three times there and three times back, in both runs, and
-    # the promises.
+    # In each of two runs, every micro-batch crosses between ranks 0 and 1 three times
+    # forward and three times backward. Promises add three messages.
     assert pipe.network.num_sent == 2 * 4 * 6 + 3
     alone = pipeline.schedule(name, stages=4, stages_per_rank=4, micro_batches=4)
     assert compare(alone, [4] * 4).network.num_sent == 0
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "1f1b_async"])
-def test_forwards_are_done_again(name):
+def test_recomputed_forwards_equal_the_reference(name):
     made = pipeline.schedule(name, stages=3, micro_batches=8, recompute=True)
     assert "C0.0@0" in made.text()
     compare(made, [4] * 8, adam)
@@ -133,30 +133,30 @@ def test_forwards_are_done_again(name):
 @pytest.mark.parametrize(
     "rows",
     [
-        [4, 4, 4, 4, 4, 1],  # a remainder
-        [4, 0, 0, 0, 0, 0],  # too few for all replicas: nothing was promised to them
+        [4, 4, 4, 4, 4, 1],  # a smaller last micro-batch
+        [4, 0, 0, 0, 0, 0],  # too few for all replicas: some have no promise yet
         [0, 0, 0, 0, 0, 4],
         [0, 3, 0, 5, 0, 0],
-        [1, 2, 3, 4, 5, 6],  # more rows than before
+        [1, 2, 3, 4, 5, 6],  # more rows than promised
     ],
 )
 @pytest.mark.parametrize("replicas", [[1, 1, 1], [2, 1, 2]])
-def test_micro_batches_may_differ_in_rows(rows, replicas, seed):
+def test_micro_batches_can_differ_in_rows(rows, replicas, seed):
     made = pipeline.schedule("1f1b_async", stages=3, replicas=replicas, micro_batches=6)
     compare(made, rows, seed=seed)
 
 
-def test_shapes_are_told_once_to_each_rank():
+def test_shapes_are_sent_once_to_each_rank():
     made = pipeline.schedule("1f1b", stages=2, micro_batches=4)
     pipe = compare(made, [4] * 4, runs=3)
     assert pipe.network.num_sent == 3 * 2 * 4 + 1
 
 
-def test_receives_are_posted_before_their_turn():
+def test_receives_are_posted_ahead():
     made = pipeline.schedule("gpipe", stages=2, micro_batches=8)
     modules = layered(2)
     pipe = LocalPipeline(modules, made, sgd, squared)
-    pipe.run(BatchFeed(batches_of([4] * 8)))  # now shapes are known
+    pipe.run(BatchFeed(batches_of([4] * 8)))  # from now on, shapes are known
     posted = []
     second = pipe.executors[1]
     channel = second._channel
@@ -168,12 +168,12 @@ def test_receives_are_posted_before_their_turn():
 
     channel.receive = note
     waits = second.run(pipe.program(1), BatchFeed(batches_of([4] * 8)))
-    next(waits)  # for the first input
+    next(waits)  # waits for the first input
     assert len(posted) == AHEAD
     waits.close()
 
 
-def test_a_run_that_was_given_up_leaves_the_modules_with_their_own_parameters():
+def test_an_aborted_run_leaves_the_modules_with_their_own_parameters():
     made = pipeline.schedule("1f1b_async", stages=1, micro_batches=4)
     pipe = LocalPipeline(layered(1), made, sgd, squared)
     module = pipe.module(0)
@@ -188,8 +188,8 @@ def test_a_run_that_was_given_up_leaves_the_modules_with_their_own_parameters():
 @pytest.mark.parametrize(
     "changes", [{"warmups": [7, 2, 0]}, {"turns": [[0], [0, 0, 1], [0]]}]
 )
-def test_a_flush_goes_on_with_another_order(changes):
-    """Deeper warm-ups change no bit; other turns change who adds up what."""
+def test_a_flush_continues_with_another_order(changes):
+    """Deeper warm-ups change no bit; other turns change the sums of replicas."""
     first = pipeline.schedule("1f1b", stages=3, replicas=[1, 2, 1], micro_batches=8)
     second = first.remade(**changes)
     assert second.text() != first.text()
@@ -211,7 +211,7 @@ def test_a_flush_goes_on_with_another_order(changes):
             assert torch.equal(got, wanted)
 
 
-def test_an_observer_sees_what_is_computed_and_sent():
+def test_an_observer_sees_computations_and_messages():
     made = pipeline.schedule("1f1b", stages=2, replicas=[2, 1], micro_batches=4)
     pipe = LocalPipeline(layered(2), made, sgd, squared)
     pipe.run(BatchFeed(batches_of([4] * 4)))

@@ -12,7 +12,7 @@ from aikido_torch.pipeline._feed import BatchFeed, LoaderFeed, Order, endless, p
 @pytest.mark.parametrize(
     ("rows", "sizes"), [(8, [2, 2, 2, 2]), (6, [2, 2, 1, 1]), (2, [1, 1, 0, 0])]
 )
-def test_a_batch_is_cut_into_micro_batches_that_differ_by_a_row(rows, sizes):
+def test_a_batch_is_cut_into_micro_batches_that_differ_by_at_most_a_row(rows, sizes):
     x, y = torch.arange(rows), torch.arange(rows) * 10
     feed = BatchFeed((x, y), y, 4)
     for b, size in enumerate(sizes):
@@ -37,12 +37,12 @@ def test_a_batch_is_cut_into_micro_batches_that_differ_by_a_row(rows, sizes):
         (None, "x", "targets are a str; pass"),
     ],
 )
-def test_what_is_no_batch_is_refused(inputs, targets, text):
+def test_arguments_that_are_no_batch_are_refused(inputs, targets, text):
     with pytest.raises(ConfigError, match=f"^{text}"):
         BatchFeed(inputs, targets, 2)
 
 
-def test_targets_have_as_many_rows_as_inputs():
+def test_targets_must_have_as_many_rows_as_inputs():
     feed = BatchFeed(None, torch.ones(5), 4)  # 2 1 1 1
     with pytest.raises(
         ConfigError, match=r"^micro-batch 1 has 1 rows of targets, 0\.5 "
@@ -54,7 +54,7 @@ def loader(*rows):
     return [(torch.full((r, 1), i), torch.full((r,), i)) for i, r in enumerate(rows)]
 
 
-def test_a_loader_gives_a_micro_batch_at_a_time_and_begins_again():
+def test_a_loader_gives_one_micro_batch_at_a_time_and_starts_again():
     feed = LoaderFeed(loader(4, 4, 2), 5, {0, 2}, {1, 2})
     feed.begin_run()
     (x,), weight = feed.inputs(0)
@@ -67,11 +67,11 @@ def test_a_loader_gives_a_micro_batch_at_a_time_and_begins_again():
     feed.begin_run()
     assert feed.inputs(0)[0][0][0].item() == 0
     assert feed.target(1, 1.0)[0].item() == 1
-    assert feed.inputs(2) == ((), 0.0)  # five batches were asked for
+    assert feed.inputs(2) == ((), 0.0)  # only five batches were requested
     assert feed.target(2, 0.0) is None
 
 
-def test_what_others_do_is_passed_over():
+def test_batches_of_other_replicas_are_skipped():
     taken = []
 
     def noted():
@@ -87,7 +87,7 @@ def test_what_others_do_is_passed_over():
     assert len(taken) == 4
 
 
-def test_loaders_that_give_something_else_are_refused():
+def test_loaders_with_other_items_are_refused():
     assert pair_of([1, 2]) == (1, 2)
     with pytest.raises(ConfigError, match=r"^the loader gave a Tensor; it takes one"):
         pair_of(torch.ones(2))
@@ -115,7 +115,7 @@ def mark_of(*targets):
     return order.mark
 
 
-def test_an_order_of_batches_is_told_by_their_targets():
+def test_an_order_of_batches_is_recognized_by_their_targets():
     a, b = torch.arange(4), torch.arange(4) + 1
     assert mark_of(a, b) == mark_of(a.clone(), b) != mark_of(b, a)
     assert mark_of(a) != mark_of(a.view(2, 2))
@@ -127,7 +127,7 @@ def test_an_order_of_batches_is_told_by_their_targets():
         assert mark_of(a, none, b) is None
 
 
-def test_orders_that_differ_are_named():
+def test_ranks_with_different_orders_are_named():
     assert Order.differing({0: 5, 1: None, 3: 5}) is None
     assert Order.differing({0: None, 1: None}) is None
     assert Order.differing({0: None, 1: 7, 2: 7, 4: 8}) == (1, 4)

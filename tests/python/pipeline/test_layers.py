@@ -30,7 +30,7 @@ def edges(found):
 
 
 def small(forward, **children):
-    """A model of these children and this forward."""
+    """A model with these children and this forward."""
 
     class Small(nn.Module):
         def __init__(self):
@@ -56,7 +56,7 @@ def test_a_residual_block(way):
 
 
 @WAYS
-def test_sizes_are_those_of_what_leaves_a_layer(way):
+def test_sizes_are_those_of_the_output_of_a_layer(way):
     found = {p.id: p for p in parts(ResNet(), torch.ones(2, 3, 8, 8), way=way)}
     image = 2 * 8 * 8 * 8 * 4
     sizes = {name: part.activation_bytes for name, part in found.items()}
@@ -80,7 +80,7 @@ def test_two_towers(way):
     found = parts(TwoTowers(), torch.ones(3, 4), torch.ones(3, 6), way=way)
     assert edges(found) == {("left", "right"), ("right", "both")}
     sizes = {part.id: part.activation_bytes for part in found}
-    # What joins them goes to the later one, and what leaves that is both.
+    # The concatenation belongs to the later tower, so its output contains both results.
     assert sizes == {"left": 3 * 8 * 4, "right": 3 * 16 * 4, "both": 3 * 2 * 4}
 
 
@@ -92,7 +92,7 @@ def test_several_outputs_of_a_layer_and_parameters_without_a_module(way):
     assert sizes == {
         "embed": sequence,
         "first": sequence + 2 * state,
-        "second": sequence,  # nobody takes its state
+        "second": sequence,  # its state is not used
         "head": 2 * 7 * 50 * 4,
     }
     weights = {part.id: part.parameter_bytes for part in found}
@@ -102,7 +102,7 @@ def test_several_outputs_of_a_layer_and_parameters_without_a_module(way):
 
 
 @WAYS
-def test_a_layer_may_be_called_again_with_another_shape(way):
+def test_a_layer_can_be_called_again_with_another_shape(way):
     def forward(self, x):
         return self.relu(self.second(self.relu(self.first(x)))) + torch.ones(3, 2)
 
@@ -113,13 +113,13 @@ def test_a_layer_may_be_called_again_with_another_shape(way):
     assert sizes == {"first": 96, "relu": 96, "second": 24, "relu#2": 24}
 
 
-def test_bytes_go_by_the_type():
+def test_bytes_depend_on_the_dtype():
     model = nn.Sequential(nn.Linear(4, 8)).to(torch.bfloat16)
     (part,) = parts(model, torch.ones(3, 4, dtype=torch.bfloat16))
     assert (part.activation_bytes, part.parameter_bytes) == (3 * 8 * 2, (4 * 8 + 8) * 2)
 
 
-def test_the_same_memory_leaves_once():
+def test_two_views_of_the_same_memory_count_once():
     def forward(self, x):
         y = self.make(x)
         return self.take(y), self.take_flat(y.view(-1))
@@ -132,7 +132,7 @@ def test_the_same_memory_leaves_once():
 
 
 @WAYS
-def test_dear_operations_are_layers_with_the_path_of_their_module(way):
+def test_expensive_operations_are_layers_named_by_their_module(way):
     def attend(self, x):
         q, k, v = self.qkv(x).chunk(3, dim=-1)
         weights = functional.softmax(torch.matmul(q, k.transpose(1, 2)), dim=-1)
@@ -151,7 +151,7 @@ def test_dear_operations_are_layers_with_the_path_of_their_module(way):
 
 
 @WAYS
-def test_what_needs_inputs_or_parameters_only_is_made_anew(way):
+def test_values_that_need_only_inputs_or_parameters_are_recomputed(way):
     def forward(self, x):
         doubled, bias = x * 2, self.bias.abs() + 1
         y = self.first(doubled)
@@ -169,7 +169,7 @@ def test_what_needs_inputs_or_parameters_only_is_made_anew(way):
     assert [len(part.inputs) for part in found] == [1, 2]
 
 
-def test_data_that_meets_a_parameter_is_a_layer_of_its_own():
+def test_an_operation_on_data_and_a_parameter_is_a_layer():
     def forward(self, x):
         x = x + self.bias
         return self.first(x) + self.second(x)
@@ -185,7 +185,7 @@ def test_data_that_meets_a_parameter_is_a_layer_of_its_own():
     assert found[0].parameter_bytes == 4 * 4
 
 
-def test_what_is_changed_in_place_comes_from_who_changed_it():
+def test_a_value_changed_in_place_comes_from_the_layer_that_changed_it():
     def forward(self, x):
         y = self.make(x)
         self.change(y)
@@ -203,7 +203,7 @@ def test_what_is_changed_in_place_comes_from_who_changed_it():
 
 
 @WAYS
-def test_what_changes_a_value_through_a_view_is_one_layer_with_it(way):
+def test_a_layer_that_changes_a_view_is_merged_with_the_maker_of_the_value(way):
     def forward(self, x):
         y = self.make(x)
         self.change(y[:, :1])
@@ -222,7 +222,7 @@ def test_what_changes_a_value_through_a_view_is_one_layer_with_it(way):
     assert [layer.id for layer in profile.layers] == ["make", "take"]
 
 
-def test_a_new_tensor_that_a_layer_fills_leaves_it():
+def test_a_new_tensor_filled_by_a_layer_is_an_output_of_it():
     def forward(self, x):
         filled = torch.zeros(3, 4)
         flat = filled.view(-1)
@@ -241,7 +241,7 @@ def test_a_new_tensor_that_a_layer_fills_leaves_it():
     assert all(layer.backward_ms > 0 for layer in profile.layers)
 
 
-def test_operations_on_one_number_at_a_time_are_known_by_their_tag():
+def test_elementwise_operations_are_known_by_their_tag():
     def forward(self, x):
         return self.second(torch.sinh(self.first(x)))
 
@@ -249,7 +249,7 @@ def test_operations_on_one_number_at_a_time_are_known_by_their_tag():
     assert [part.id for part in parts(model, torch.ones(3, 4))] == ["first", "second"]
 
 
-def test_layers_that_share_a_parameter_are_refused_or_taken_for_one():
+def test_layers_that_share_a_parameter_are_refused_or_merged():
     tokens = torch.zeros(2, 7, dtype=torch.int64)
     with pytest.raises(
         ConfigError,
@@ -267,7 +267,7 @@ def test_layers_that_share_a_parameter_are_refused_or_taken_for_one():
     assert part.parameter_bytes == sum(4 * p.numel() for p in model.parameters())
 
 
-def test_layers_that_share_a_parameter_may_be_kept_apart():
+def test_layers_that_share_a_parameter_can_be_kept_apart():
     tokens = torch.zeros(2, 7, dtype=torch.int64)
     model = Language(tied=True)
     found = {part.id: part.parameters for part in parts(model, tokens, shared="keep")}
@@ -275,7 +275,7 @@ def test_layers_that_share_a_parameter_may_be_kept_apart():
     assert any(p is model.embed.weight for p in found["head"])
 
 
-def test_a_module_that_is_called_twice_shares_with_itself():
+def test_a_module_called_twice_shares_a_parameter_with_itself():
     def forward(self, x):
         return self.after(self.twice(self.between(self.twice(x))))
 
@@ -306,7 +306,7 @@ def test_a_parameter_used_in_two_places_without_a_module_is_shared():
         parts(model, torch.ones(2, 4))
 
 
-def test_no_description_is_one_that_the_partitioner_leaves_out():
+def test_no_description_begins_like_an_input_that_the_partitioner_removes():
     class InputProjection(nn.Linear):
         pass
 
@@ -318,14 +318,14 @@ def test_no_description_is_one_that_the_partitioner_leaves_out():
     assert [stage.layers for stage in plan.stages] == [["0"], ["1"]]
 
 
-def test_a_layer_that_is_whole_says_nothing_of_its_inside():
+def test_the_description_of_a_whole_layer_omits_its_inside():
     found = parts(ResNet(), torch.ones(2, 3, 8, 8), whole=("blocks.*",))
     assert [part.id for part in found] == ["stem", "blocks.0", "head"]
     assert found[1].description == "Residual(...), mean, flatten"
 
 
 class _Random(nn.Module):
-    """Each step takes values made before: a layer, a sum, or a product of matrices."""
+    """Each step takes earlier values: a layer, a sum, or a product of matrices."""
 
     def __init__(self, steps):
         super().__init__()
@@ -347,7 +347,7 @@ class _Random(nn.Module):
         return sum(values)
 
     def needs(self):
-        """By layer that is called: the layers before it that it depends on."""
+        """Layer that is called -> layers before it on which it depends."""
         values, found = [{0}], {0: set()}
         for i, (kind, a, b) in enumerate(self.steps):
             left, right = values[a % len(values)], values[b % len(values)]
@@ -368,8 +368,9 @@ _STEPS = st.tuples(
 
 @settings(max_examples=60)
 @given(st.lists(_STEPS, min_size=1, max_size=10))
-def test_layers_of_any_graph_need_each_other_as_in_the_model(steps):
-    # The first layer makes the first value; as a step of its own it would be shared.
+def test_layers_of_any_graph_depend_on_each_other_as_in_the_model(steps):
+    # The first layer makes the first value. Calling it again would share its
+    # parameters.
     steps = [("add", 0, 0), *steps]
     model = _Random(steps)
     found = parts(model, torch.ones(2, 2), way=trace_fx)

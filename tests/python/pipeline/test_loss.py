@@ -26,7 +26,7 @@ def summed(outputs, targets):
 
 
 def batches_of_tokens(counts, tokens=4):
-    """Micro-batches of rows of tokens, of which each row has so many that count."""
+    """Micro-batches of rows of tokens; `counts` has the counted tokens of each row."""
     dice = torch.Generator().manual_seed(1)
     batches = []
     for rows in counts:
@@ -78,7 +78,7 @@ def test_sums_with_counts_are_the_mean_over_all_tokens(name, options):
                 assert total / count == pytest.approx(loss.item(), rel=1e-12)
 
 
-def test_an_update_without_tokens_changes_nothing():
+def test_an_update_without_counted_tokens_changes_nothing():
     schedule = pipeline.schedule("1f1b", stages=2, micro_batches=2)
     modules, pipe = trained(schedule, batches_of_tokens([[0], [0]]), summed)
     for runs in pipe.runs:
@@ -96,7 +96,7 @@ def test_an_update_without_tokens_changes_nothing():
         (cross_entropy, "maybe a mean over tokens"),
     ],
 )
-def test_a_loss_that_cannot_be_weighed_is_refused(loss_fn, sentence):
+def test_a_loss_that_cannot_be_weighted_is_refused(loss_fn, sentence):
     schedule = pipeline.schedule("1f1b", stages=2, micro_batches=2)
     batches = batches_of_tokens([[4, 1], [2, 2]])
     with pytest.raises(errors.ConfigError, match=sentence) as caught:
@@ -119,13 +119,13 @@ def test_rows_of_micro_batches_are_compared_with_each_other(counts, loss_fn, sen
         trained(schedule, batches_of_tokens(counts), loss_fn)
 
 
-def test_a_mean_over_tokens_of_rows_that_have_the_same_number_is_one_over_rows():
+def test_a_mean_over_tokens_is_accepted_if_all_rows_have_equal_counts():
     schedule = pipeline.schedule("1f1b", stages=2, micro_batches=4)
     for counts in ([[3]] * 4, [[3, 3]] * 4, [[2, 2, 2], [2], [2, 2], [2]]):
         trained(schedule, batches_of_tokens(counts), cross_entropy)
 
 
-def test_outputs_may_have_several_entries_for_each_row_of_targets():
+def test_outputs_can_have_several_entries_for_each_row_of_targets():
     class Flat(nn.Module):
         def forward(self, x):
             return x.flatten(0, -2)
@@ -149,7 +149,7 @@ def cross_entropy_of_flat(outputs, targets):
         (torch.zeros(4), "it fails for a part: ValueError: 4 rows"),
     ],
 )
-def test_what_cannot_be_checked_is_warned_of_once(target, why):
+def test_a_loss_that_cannot_be_checked_gives_one_warning(target, why):
     def whole_alone(outputs, targets):
         if len(outputs) != 4:
             raise ValueError("4 rows")
@@ -162,14 +162,14 @@ def test_what_cannot_be_checked_is_warned_of_once(target, why):
     assert len(told) == 1
 
 
-def test_token_counts_that_differ_later_are_found_later():
+def test_token_counts_that_differ_later_are_found_then():
     schedule = pipeline.schedule("1f1b", stages=2, micro_batches=4)
     batches = batches_of_tokens([[2, 2], [2, 2], [2, 2], [3, 2]])
     with pytest.raises(errors.ConfigError, match="maybe a mean over tokens"):
         trained(schedule, batches, cross_entropy)
 
 
-def test_a_mean_over_rows_is_accepted_and_random_numbers_stay_as_they_are():
+def test_a_mean_over_rows_is_accepted_and_the_random_state_is_kept():
     def noisy(outputs, targets):
         return (outputs * torch.rand(()) - targets).square().mean()
 
@@ -185,7 +185,7 @@ def test_a_mean_over_rows_is_accepted_and_random_numbers_stay_as_they_are():
     assert torch.equal(after, torch.get_rng_state())
 
 
-def test_a_loss_weighed_by_rows_by_hand_is_accepted():
+def test_a_loss_that_the_user_weights_by_rows_is_accepted():
     def contrastive(outputs, targets):
         loss = (outputs @ outputs.T).logsumexp(1).mean() + targets.sum() * 0
         return loss * len(outputs), len(outputs)
@@ -214,7 +214,7 @@ def test_other_values_of_a_loss_are_refused(value, sentence):
 
 
 @pytest.mark.parametrize("reduction", ["sum", "none"])
-def test_a_loss_that_says_what_it_reduces_to_is_refused_before_the_first_step(
+def test_a_loss_with_a_wrong_reduction_is_refused_before_the_first_step(
     reduction,
 ):
     sentence = f'reduction="{reduction}"'
@@ -229,7 +229,7 @@ def test_a_loss_that_says_what_it_reduces_to_is_refused_before_the_first_step(
         check_loss_function(None)
 
 
-def test_a_count_is_given_always_or_never():
+def test_a_loss_must_give_a_count_always_or_never():
     calls = []
 
     def changing(outputs, targets):

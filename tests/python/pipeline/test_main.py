@@ -32,7 +32,7 @@ def test_a_plan_is_printed_and_written(tmp_path):
     assert {layer.stage for layer in layers} == {0, 1}
 
 
-def test_options_are_passed_on(tmp_path):
+def test_options_are_passed_to_the_partitioner(tmp_path):
     plan = tmp_path / "plan.json"
     result = run(
         VGG16, "--machines", "2,2", "--bandwidth", "1e10,1e9", "--straight",
@@ -46,7 +46,7 @@ def test_options_are_passed_on(tmp_path):
     assert "on 1 machine:" in few.output
 
 
-def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path):
+def test_errors_are_printed_as_one_sentence(tmp_path):
     result = run(VGG16, "--machines", "4", "--memory", "1e9")
     assert result.exit_code == 1
     assert "no plan fits into 1000000000 bytes" in result.output
@@ -76,7 +76,7 @@ def test_a_schedule_is_printed_with_its_figures(tmp_path):
     assert read.output == made.text() + result.output
 
 
-def test_options_of_a_schedule_are_passed_on():
+def test_options_of_a_schedule_are_passed():
     result = run_schedule(
         "1f1b_async", "--stages", "3", "--micro-batches", "24", "--replicas", "1,2,1",
         "--weights", "vertical_sync", "--micro-batches-per-step", "4", "--warmups",
@@ -101,7 +101,7 @@ def test_options_of_a_schedule_are_passed_on():
     assert "0, 2" in looped.output
 
 
-def test_a_schedule_that_cannot_be_made_is_said_in_a_sentence(tmp_path):
+def test_an_invalid_schedule_is_explained_in_one_sentence(tmp_path):
     result = run_schedule("1f1b", "--micro-batches", "4")
     assert result.exit_code == 1
     assert "stages is 0; it takes 1 to 4096" in result.output

@@ -35,7 +35,7 @@ def test_an_observer_notes_medians_and_moments():
     assert (seen.sent, seen.arrived) == ({(False, 0, 4): 7}, {(True, 1, 4): 9})
 
 
-def test_what_comes_late_is_of_no_other_run():
+def test_a_late_arrival_does_not_count_for_the_next_run():
     observer = Observer(Clock())
     there = observer.arrival_of((True, 1, 4))
     observer.begin()
@@ -44,7 +44,7 @@ def test_what_comes_late_is_of_no_other_run():
 
 
 @pytest.mark.parametrize("apart", [0, 100, -100])
-def test_a_link_is_half_of_both_ways_whatever_the_clocks_say(apart):
+def test_a_link_time_is_half_of_both_ways_independent_of_clocks(apart):
     first = report(
         0,
         forward=1,
@@ -59,12 +59,12 @@ def test_a_link_is_half_of_both_ways_whatever_the_clocks_say(apart):
         sent={(True, 1, 0): 9 + apart, (True, 1, 1): 15 + apart},
         arrived={(False, 0, 0): 8 + apart, (False, 0, 1): 7 + apart},
     )
-    # The second message up did not wait, nor did the first one down: 5 and 3.
+    # The fastest message in each direction counts: 5 up and 3 down.
     seen = live_times([first, second], [[0], [1]])
     assert seen == LiveTimes((1, 3), (2, 4), (4,), (1, 1))
 
 
-def test_the_slowest_pair_and_the_slow_replica_are_told():
+def test_the_slowest_pair_and_the_slow_replica_are_reported():
     def up(low, high, at):
         return {(False, 0, low + high): at}
 
@@ -80,7 +80,7 @@ def test_the_slowest_pair_and_the_slow_replica_are_told():
     assert seen == LiveTimes((1, 2), (2, 4), (5,), (1, 1, 2))
 
 
-def test_what_was_not_seen_is_not_guessed():
+def test_missing_observations_are_not_guessed():
     lonely = RankTimes(0.0, {0: 1.0}, {0: 2.0}, {}, {})
     assert live_times([lonely], [[0]]) == LiveTimes((1,), (2,), (), (1,))
     other = RankTimes(0.0, {1: 1.0}, {1: 2.0}, {}, {})

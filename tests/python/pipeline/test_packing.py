@@ -19,7 +19,7 @@ def rows(count):
     return tuple(t[:count] if t.dim() else t for t in FULL)
 
 
-def test_a_promise_comes_back_from_its_message():
+def test_a_promise_is_unchanged_by_its_message():
     promise = Promise.of(FULL)
     message = Promise.message_of(promise)
     assert (message.numel(), message.dtype) == (MESSAGE_BYTES, torch.uint8)
@@ -30,7 +30,7 @@ def test_a_promise_comes_back_from_its_message():
 
 
 @pytest.mark.parametrize("count", [4, 3, 1, 0])
-def test_up_to_the_promised_rows_come_back_without_a_copy(count):
+def test_rows_up_to_the_promise_are_unpacked_without_a_copy(count):
     promise = Promise.of(FULL)
     packed = promise.pack(rows(count), count / 4, CPU)
     assert packed.overflow is None
@@ -45,7 +45,7 @@ def test_up_to_the_promised_rows_come_back_without_a_copy(count):
         assert not got.requires_grad
 
 
-def test_more_rows_follow_in_a_message_of_their_own():
+def test_more_rows_follow_in_their_own_message():
     promise = Promise.of(rows(2))
     packed = promise.pack(FULL, 2.0, CPU)
     assert packed.buffer.numel() == promise.num_bytes
@@ -81,7 +81,7 @@ def test_strided_tensors_and_no_tensors_are_packed():
         (torch.tensor(1.0),),
     ],
 )
-def test_what_differs_by_more_than_rows_is_refused(other):
+def test_differences_other_than_rows_are_refused(other):
     promise = Promise.of((torch.zeros(4, 3),))
     promise.check((torch.zeros(9, 3),), 2, 5)
     with pytest.raises(
@@ -97,7 +97,7 @@ def test_what_differs_by_more_than_rows_is_refused(other):
         (False, "without need of a gradient, and before with; either"),
     ],
 )
-def test_a_tensor_needs_a_gradient_always_or_never(needs, text):
+def test_a_tensor_must_need_a_gradient_always_or_never(needs, text):
     def output(needs):
         return torch.zeros(4, 2), torch.zeros(4, 3, requires_grad=needs)
 
@@ -108,7 +108,7 @@ def test_a_tensor_needs_a_gradient_always_or_never(needs, text):
         promise.check(output(needs), 2, 5)
 
 
-def test_more_tensors_than_can_be_told_are_refused():
+def test_too_many_tensors_for_a_promise_are_refused():
     many = Promise.of([torch.zeros(1, 2, 3)] * 200)
     with pytest.raises(ConfigError, match=r"^a stage returns 200 tensors, more than "):
         Promise.message_of(many)

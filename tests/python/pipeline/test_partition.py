@@ -43,7 +43,7 @@ def test_levels_are_given_lowest_first(vgg16):
     assert plan.stages[0].replicas == [4, 3]
 
 
-def test_options_reach_the_partitioner(vgg16):
+def test_options_are_passed_to_the_partitioner(vgg16):
     straight = pipeline.partition(vgg16, machines=4, bandwidth=1e9, straight=True)
     assert straight.text == "1-1-1-1"
     few = pipeline.partition(vgg16, machines=4, bandwidth=1e6, fewer_machines=True)
@@ -93,13 +93,13 @@ def test_options_reach_the_partitioner(vgg16):
         ({"profile": "vgg16.txt"}, "profile is a str"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(vgg16, options, sentence):
+def test_invalid_options_are_refused(vgg16, options, sentence):
     defaults = {"profile": vgg16, "machines": 4, "bandwidth": 1e9}
     with pytest.raises(errors.ConfigError, match=sentence):
         pipeline.partition(**(defaults | options))
 
 
-def test_numbers_of_numpy_are_numbers(vgg16):
+def test_numbers_of_numpy_are_accepted(vgg16):
     plan = pipeline.partition(
         vgg16,
         machines=np.int64(4),
@@ -122,7 +122,7 @@ def layer(name, ms, out):
 
 
 @pytest.mark.parametrize("order", ["xyzw", "yzxw", "wzyx"])
-def test_towers_are_cut_as_is_fastest_in_whatever_order(order):
+def test_towers_are_cut_optimally_in_any_order(order):
     layers = {
         "x": layer("x", 10, 100e6),
         "y": layer("y", 1, 1e3),
@@ -137,7 +137,7 @@ def test_towers_are_cut_as_is_fastest_in_whatever_order(order):
     assert plan.note == ""
 
 
-def test_more_towers_than_can_be_looked_at_are_refused_with_what_to_do():
+def test_too_many_towers_are_refused_with_a_remedy():
     layers = [layer(f"table{i}", 1, 1e3) for i in range(26)] + [layer("top", 5, 1)]
     edges = [(one.id, "top") for one in layers[:-1]]
     profile = pipeline.Profile(layers, edges)
@@ -170,7 +170,7 @@ def inception(blocks, branches=4, length=7):
 
 @pytest.mark.parametrize("cost_model", ["paper", "published_code"])
 @pytest.mark.parametrize("machines", [4, [2, 2]])
-def test_wide_branches_are_joined_and_it_is_said(cost_model, machines, caplog):
+def test_wide_branches_are_joined_with_a_log_message(cost_model, machines, caplog):
     profile = inception(blocks=11)
     rates = [1e9] * (1 if machines == 4 else 2)
     options = {"machines": machines, "bandwidth": rates, "cost_model": cost_model}
@@ -183,7 +183,7 @@ def test_wide_branches_are_joined_and_it_is_said(cost_model, machines, caplog):
     for needed, by in profile.edges:
         needs.setdefault(by, set()).add(needed)
     done = set()
-    for name in named:  # each stage after what it needs
+    for name in named:  # a stage comes after the stages it depends on
         assert needs.get(name, set()) <= done
         done.add(name)
     total = sum(one.forward_ms + one.backward_ms for one in profile.layers) / 1e3

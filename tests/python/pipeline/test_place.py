@@ -26,12 +26,12 @@ from harness.pipelines import (
         ("2(2(2)-1(1))", [[0, 5, 2, 7, 1, 6, 3, 8], [4, 9]]),
     ],
 )
-def test_ranks_are_those_of_one_group_after_another(text, ranks):
+def test_ranks_are_numbered_group_by_group(text, ranks):
     assert ranks_of(text) == ranks
 
 
 def plan_of_groups():
-    """Two groups that each have a pipeline: sums are slow inside of them."""
+    """Two groups with a pipeline each: sums inside a group are slow."""
     profile = pipeline.chain(
         forward_ms=[30, 30, 30, 30],
         backward_ms=[60, 60, 60, 60],
@@ -56,7 +56,7 @@ def test_micro_batches_stay_in_their_groups():
 
 
 @pytest.mark.parametrize("weights", ["stash", "2bw"])
-def test_a_placed_schedule_trains_as_the_reference(weights):
+def test_a_placed_schedule_trains_like_the_reference(weights):
     made = pipeline.schedule(
         "1f1b_async",
         stages=plan_of_groups(),

@@ -5,7 +5,7 @@ import pytest
 from aikido_torch import pipeline
 
 
-def test_a_picture_has_a_box_for_each_thing_that_takes_time(tmp_path):
+def test_a_picture_has_a_box_for_each_instruction_with_a_duration(tmp_path):
     pytest.importorskip("matplotlib")
     made = pipeline.schedule("zero_bubble", stages=3, micro_batches=5)
     path = tmp_path / "zero_bubble.svg"
@@ -15,7 +15,7 @@ def test_a_picture_has_a_box_for_each_thing_that_takes_time(tmp_path):
         assert f"<!-- {name}" in svg
     assert "<!-- rank 3" not in svg
     assert "<!-- step" not in svg
-    # Each micro-batch is written into its F, I and W on three ranks, and some on axes.
+    # On three ranks each micro-batch is written into its F, I and W boxes.
     assert svg.count("<!-- 4 -->") >= 9
     made.plot(tmp_path / "a.png", made.simulate(step=1))
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

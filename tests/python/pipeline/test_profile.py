@@ -30,7 +30,7 @@ def test_a_profile_with_a_plan_has_the_stage_of_each_layer(tmp_path):
     pipeline.write_profile(tmp_path / "staged.txt", read, plan=plan)
     staged = pipeline.read_profile(tmp_path / "staged.txt")
     stages = {layer.id: layer.stage for layer in staged.layers}
-    assert stages["node1"] == 0  # an input goes with the first stage
+    assert stages["node1"] == 0  # an input belongs to the first stage
     for number, stage in enumerate(plan.stages):
         assert {stages[layer] for layer in stage.layers} == {number}
     assert None not in stages.values()

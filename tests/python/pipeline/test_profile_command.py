@@ -39,7 +39,7 @@ def test_a_model_is_profiled_and_the_profile_cut(tmp_path):
     assert stages[-1] == 1
 
 
-def test_a_factory_may_bring_its_inputs(tmp_path, monkeypatch):
+def test_a_factory_can_supply_its_inputs(tmp_path, monkeypatch):
     (tmp_path / "bring_inputs.py").write_text(
         "import torch\n"
         "from harness.layered_models import Language\n"
@@ -57,7 +57,7 @@ def test_a_factory_may_bring_its_inputs(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
 
 
-def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path):
+def test_errors_are_printed_as_one_sentence(tmp_path):
     output = ("--output", str(tmp_path / "x.txt"))
     result = run("profile", "--model", "harness.layered_models:TwoTowers", *output)
     assert result.exit_code == 1
@@ -78,19 +78,19 @@ def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path):
         ("builtins:list", "builtins:list returns a list"),
     ],
 )
-def test_a_factory_that_makes_no_model_is_named(name, told):
+def test_a_factory_that_returns_no_model_is_named(name, told):
     with pytest.raises(ConfigError) as caught:
         made_by(name)
     assert told in str(caught.value)
 
 
-def test_a_factory_makes_a_model():
+def test_a_factory_returns_a_model():
     model, inputs = made_by("torch.nn:ReLU")
     assert isinstance(model, nn.ReLU)
     assert inputs is None
 
 
-def test_inputs_are_made_of_a_shape_a_type_and_a_limit():
+def test_inputs_are_made_from_a_shape_a_type_and_a_limit():
     assert sample("2,3").shape == (2, 3)
     assert sample("2:bfloat16").dtype == torch.bfloat16
     numbers = sample("1000:int64:7")
@@ -100,6 +100,6 @@ def test_inputs_are_made_of_a_shape_a_type_and_a_limit():
 
 
 @pytest.mark.parametrize("text", ["", "2,,3", "0", "2:float99", "2:nn", "2:int64:0"])
-def test_inputs_that_make_no_sense_are_named(text):
+def test_invalid_inputs_are_named(text):
     with pytest.raises(ConfigError, match="it takes a shape"):
         sample(text)

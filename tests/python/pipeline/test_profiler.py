@@ -66,8 +66,8 @@ def test_branches_have_the_times_of_their_layers(way):
 
 
 @pytest.mark.alone
-def test_layers_that_sleep_take_as_long_by_the_real_clock(record_property):
-    # So long that being woken up late does not count, on a busy machine either.
+def test_sleeping_layers_have_the_time_of_the_real_clock(record_property):
+    # The sleeps are long, so that a late wake-up on a busy machine does not matter.
     spent = [(0.06, 0.12), (0.12, 0.06)]
     model = nn.Sequential(*(Spender(*times, spend=time.sleep) for times in spent))
     measured = pipeline.measure_model(model, torch.ones(4, 2), repeats=3, warm_up=0)
@@ -85,7 +85,7 @@ def test_layers_together_take_about_as_long_as_the_model(record_property):
         model = nn.Sequential(
             *(m for _ in range(4) for m in (nn.Linear(512, 512), nn.ReLU()))
         )
-        # Of this thread: a busy machine takes its time from long runs first.
+        # CPU time of this thread, because a busy machine interrupts long runs.
         watch = CpuStopwatch(time.thread_time)
         measured = pipeline.measure_model(
             model, torch.randn(128, 512), repeats=15, stopwatch=watch
@@ -95,7 +95,8 @@ def test_layers_together_take_about_as_long_as_the_model(record_property):
     print(f"layers together: {measured.ratio:.2f} times the model")
     record_property("ratio", measured.ratio)
     assert 0.5 < measured.ratio < 2
-    # A product of matrices has two in its backward, and the first layer but one.
+    # The backward of a linear layer has two matrix products, that of the first only
+    # one.
     linear = [x for x in measured.profile.layers if x.parameter_bytes]
     assert linear[0].backward_ms < linear[1].backward_ms
 
@@ -115,7 +116,7 @@ def test_sizes_of_a_chain_are_exact():
     ]
 
 
-def test_a_micro_batch_is_a_part_of_the_sample():
+def test_a_micro_batch_is_a_slice_of_the_sample():
     whole = pipeline.profile_model(TwoTowers(), (torch.ones(8, 4), torch.ones(8, 6)))
     part = pipeline.profile_model(
         TwoTowers(), (torch.ones(8, 4), torch.ones(8, 6)), micro_batch=2, **QUICK
@@ -126,7 +127,7 @@ def test_a_micro_batch_is_a_part_of_the_sample():
 
 
 class Counts(nn.Module):
-    """Has another buffer after each call."""
+    """Has a different buffer after each call."""
 
     def __init__(self):
         super().__init__()
@@ -138,7 +139,7 @@ class Counts(nn.Module):
 
 
 @pytest.mark.parametrize("way", ["export", "fx"])
-def test_the_model_is_left_as_it_was(way):
+def test_the_model_is_restored(way):
     model = nn.Sequential(ResNet(), nn.Dropout(0.5), Counts())
     model[0].blocks[0].bn1.eval()
     for parameter in model.parameters():
@@ -162,7 +163,7 @@ def test_the_model_is_left_as_it_was(way):
     assert random.getstate() == python
 
 
-def test_the_model_is_left_as_it_was_after_an_error_too():
+def test_the_model_is_restored_after_an_error():
     class Fails(nn.Module):
         def __init__(self):
             super().__init__()
@@ -185,7 +186,7 @@ def test_the_model_is_left_as_it_was_after_an_error_too():
         assert torch.equal(value, state[name])
 
 
-def test_buffers_may_change_outside_of_layers():
+def test_buffers_can_change_outside_of_layers():
     class Averages(nn.Module):
         def __init__(self):
             super().__init__()
@@ -220,7 +221,7 @@ def test_layers_are_timed_as_in_training():
     assert all(modes)
 
 
-def test_the_same_model_gives_the_same_layers_again():
+def test_the_same_model_gives_the_same_layers():
     def layers():
         profile = pipeline.profile_model(ResNet(), torch.ones(2, 3, 8, 8), **QUICK)
         return [
@@ -247,7 +248,7 @@ def test_a_profile_is_written_read_and_cut(make, tmp_path):
     )
 
 
-def test_a_sequence_of_blocks_is_cut_between_them_or_in_them_as_one_likes():
+def test_a_sequence_of_blocks_is_cut_between_blocks_or_inside():
     model = nn.Sequential(ResNet(), nn.Linear(10, 2))
     x = torch.ones(2, 3, 8, 8)
     coarse = pipeline.measure_model(model, x, **QUICK)
@@ -262,7 +263,7 @@ def test_a_sequence_of_blocks_is_cut_between_them_or_in_them_as_one_likes():
     assert ids == ["0.stem", "0.blocks.0", "0.head", "1"]
 
 
-def test_one_layer_is_a_profile_too():
+def test_one_layer_gives_a_profile():
     profile = pipeline.profile_model(nn.Linear(4, 2), torch.ones(3, 4), **QUICK)
     (layer,) = profile.layers
     assert (layer.id, layer.parameter_bytes, layer.activation_bytes) == (
@@ -270,7 +271,7 @@ def test_one_layer_is_a_profile_too():
     )  # fmt: skip
 
 
-def test_outputs_may_be_in_containers_and_inputs_named():
+def test_outputs_can_be_in_containers_and_inputs_can_be_named():
     tokens = torch.zeros(2, 7, dtype=torch.int64)
     profile = pipeline.profile_model(Language(), {"tokens": tokens}, **QUICK)
     assert [layer.id for layer in profile.layers] == [
@@ -279,7 +280,7 @@ def test_outputs_may_be_in_containers_and_inputs_named():
     assert all(layer.backward_ms > 0 for layer in profile.layers)
 
 
-def test_what_cannot_be_traced_is_a_chain_where_it_is_one():
+def test_a_chain_that_cannot_be_traced_is_profiled_as_a_chain():
     measured = pipeline.measure_model(
         BranchesOnData(skips=False), torch.ones(2, 4), **QUICK
     )
@@ -287,7 +288,7 @@ def test_what_cannot_be_traced_is_a_chain_where_it_is_one():
     assert [layer.id for layer in measured.profile.layers] == ["first", "second"]
 
 
-def test_else_all_that_was_tried_is_told_with_its_reason():
+def test_a_failed_trace_names_every_attempt_with_its_reason():
     with pytest.raises(ConfigError) as caught:
         pipeline.profile_model(BranchesOnData(skips=True), torch.ones(2, 4))
     text = str(caught.value)
@@ -321,7 +322,7 @@ class Returns(nn.Module):
         (lambda x: None, "returns no tensor"),
     ],
 )
-def test_outputs_that_are_no_tensors_are_named(what, told):
+def test_outputs_that_are_not_tensors_are_named(what, told):
     with pytest.raises(ConfigError, match=told):
         pipeline.profile_model(Returns(what), torch.ones(2, 4))
 
@@ -343,7 +344,7 @@ def test_arguments_out_of_range_are_named(arguments, told):
         pipeline.profile_model(nn.Linear(4, 4), torch.ones(2, 4), **arguments)
 
 
-def test_inputs_of_another_kind_or_device_are_named():
+def test_inputs_of_a_wrong_type_or_device_are_named():
     model = nn.Linear(4, 4)
     with pytest.raises(ConfigError, match="sample_inputs is a int; it takes a tensor"):
         pipeline.profile_model(model, 3)
@@ -365,7 +366,7 @@ def test_inputs_of_another_kind_or_device_are_named():
         pipeline.profile_model(lazy, torch.ones(2, 4))
 
 
-def test_a_device_that_is_named_gets_a_copy():
+def test_a_named_device_gets_a_copy_of_the_model():
     model = nn.Sequential(nn.Linear(4, 4))
     profile = pipeline.profile_model(model, torch.ones(2, 4), device="cpu", **QUICK)
     assert [layer.id for layer in profile.layers] == ["0"]

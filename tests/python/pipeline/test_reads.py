@@ -10,7 +10,7 @@ from aikido_torch import pipeline
 
 
 class Gate(nn.Module):
-    """A layer of which one half is computed, by what the input is."""
+    """Computes one of two layers, selected by the value of the input."""
 
     def __init__(self, choose):
         super().__init__()
@@ -43,7 +43,7 @@ def measured(model):
         (lambda x: len(torch.nonzero(x)) > 2, "nonzero"),
     ],
 )
-def test_control_flow_that_depends_on_data_is_warned_of(choose, what):
+def test_control_flow_that_depends_on_data_gives_a_warning(choose, what):
     with pytest.warns(UserWarning, match=rf"test_reads\.py:\d+ \({what}\)"):
         profile = measured(model_of(choose))
     assert [layer.id for layer in profile.layers] == ["0", "1", "2"]
@@ -54,17 +54,17 @@ def test_control_flow_that_depends_on_data_is_warned_of(choose, what):
     [
         model_of(lambda x: x.shape[0] > 4),
         model_of(lambda x: x[0, 1:].dim() > 4),
-        # torch's own code reads how many batches there were.
+        # torch's own code reads its counter of batches.
         nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)),
     ],
 )
-def test_other_models_are_not_warned_of(model):
+def test_other_models_give_no_warning(model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         measured(model)
 
 
-def test_reads_of_parameters_are_no_reads_of_data():
+def test_reads_of_parameters_give_no_warning():
     model = model_of(lambda x: True)
     model[1].choose = lambda x, gate=model[1]: gate.threshold.item() > 0
     with warnings.catch_warnings():
@@ -72,7 +72,7 @@ def test_reads_of_parameters_are_no_reads_of_data():
         measured(model)
 
 
-def test_many_places_are_named_in_part():
+def test_only_some_of_many_places_are_named():
     def choose(x):
         first = bool(x[0, 0] > 0)
         second = bool(x[0, 1] > 0)

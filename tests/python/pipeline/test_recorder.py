@@ -21,7 +21,7 @@ def layers(model, *whole):
     return list(layers_of(model, layer_rule(whole)))
 
 
-def test_modules_that_hold_none_are_layers_and_those_of_torch_are_too():
+def test_modules_without_children_and_modules_of_torch_are_layers():
     model = nn.Sequential(
         nn.Linear(4, 4),
         nn.Sequential(nn.ReLU(), Residual(2)),
@@ -35,7 +35,7 @@ def test_modules_that_hold_none_are_layers_and_those_of_torch_are_too():
     ]  # fmt: skip
 
 
-def test_classes_and_paths_can_be_named_as_one_layer():
+def test_classes_and_paths_can_be_declared_one_layer():
     model = nn.Sequential(nn.Sequential(Residual(2), Residual(2)), nn.Sequential())
     assert layers(model, Residual) == ["0.0", "0.1", "1"]
     assert layers(model, "0.*") == ["0.0", "0.1", "1"]
@@ -48,7 +48,7 @@ def test_a_module_in_two_places_is_one_layer_with_the_first_path():
     assert layers(model) == ["0"]
 
 
-def test_calls_are_numbered_and_told_with_what_they_return():
+def test_calls_are_numbered_and_recorded_with_their_results():
     model = Residual(2)
     x = torch.randn(3, 2, 4, 4)
     recording = record(model, layers_of(model, layer_rule(())), Inputs((x,), {}))
@@ -63,7 +63,7 @@ def test_calls_are_numbered_and_told_with_what_they_return():
     assert recording.of("relu", 2) is None
 
 
-def test_tensors_of_calls_are_kept_where_they_are_asked_for():
+def test_tensors_of_calls_are_kept_on_request():
     model = Language()
     found = layers_of(model, layer_rule(()))
     inputs = Inputs((torch.zeros(2, 7, dtype=torch.int64),), {})
@@ -76,13 +76,13 @@ def test_tensors_of_calls_are_kept_where_they_are_asked_for():
     assert bare.argument_tensors == []
 
 
-def test_a_structure_takes_other_tensors():
+def test_a_structure_can_be_filled_with_other_tensors():
     structure, tensors = structure_of({"a": (torch.ones(1), None), "b": [2]})
     assert [len(tensors), structure.others()] == [1, [2]]
     assert structure.filled(["x"]) == {"a": ("x", None), "b": [2]}
 
 
-def test_forward_is_what_it_was_also_after_an_error():
+def test_forward_is_restored_even_after_an_error():
     class Broken(nn.Module):
         def forward(self, x):
             raise ValueError("broken")
@@ -99,7 +99,7 @@ def test_forward_is_what_it_was_also_after_an_error():
     assert "forward" not in vars(model[1])
 
 
-def test_forward_is_another_while_it_is_replaced():
+def test_forward_is_replaced_only_inside_the_scope():
     model = nn.Sequential(nn.ReLU())
     with replaced_forwards({"0": model[0]}, lambda path, _: lambda x: (path, x)):
         assert model(1) == ("0", 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A model trained by one plan goes on by another, to the bit."""
+"""A model trained by one plan continues with another plan, bit for bit."""
 
 import copy
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from harness.pipelines import adam, batches_of, layered, sgd, squared
 
 
 def stages_of(sizes, seed=1):
-    """Layers of one model, of which each keeps its name."""
+    """Stages with layers of one model; each layer keeps its name."""
     layers = layered(sum(sizes), seed)
     found = []
     for size in sizes:
@@ -51,7 +51,7 @@ def train(pipe, steps):
 
 
 @pytest.mark.parametrize("make_optimizer", [sgd, adam])
-def test_training_goes_on_with_another_plan(tmp_path, group_of_one, make_optimizer):
+def test_training_continues_with_another_plan(tmp_path, group_of_one, make_optimizer):
     with make([2, 1, 1], make_optimizer) as pipe:
         train(pipe, 3)
         pipe.save(tmp_path)
@@ -61,12 +61,12 @@ def test_training_goes_on_with_another_plan(tmp_path, group_of_one, make_optimiz
         assert pipe.restore(tmp_path) == 3
         for own, one in zip(train(pipe, 3), wanted, strict=True):
             assert torch.equal(own, one)
-    with make([2, 1, 1], make_optimizer) as pipe:  # what was there stays
+    with make([2, 1, 1], make_optimizer) as pipe:  # the old checkpoint stays
         assert pipe.restore(tmp_path) == 3
 
 
 def matrices_decay(parameters):
-    """As is usual: no decay for biases. One group may be empty."""
+    """The usual groups: no decay for biases. One group may be empty."""
     return torch.optim.AdamW(
         [
             {"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
@@ -77,7 +77,7 @@ def matrices_decay(parameters):
 
 
 def rates_by_depth(parameters):
-    """A group for each parameter, so another number on each stage."""
+    """One group for each parameter, so that stages differ in the number of groups."""
     return torch.optim.Adam([{"params": [p], "lr": 0.1 / p.dim()} for p in parameters])
 
 
@@ -85,7 +85,7 @@ def rates_by_depth(parameters):
     ("make_optimizer", "is_given"),
     [(matrices_decay, False), (matrices_decay, True), (rates_by_depth, True)],
 )
-def test_optimizers_may_have_several_groups(
+def test_optimizers_can_have_several_groups(
     tmp_path, group_of_one, make_optimizer, is_given
 ):
     with make([2, 1, 1], make_optimizer) as pipe:
@@ -100,7 +100,7 @@ def test_optimizers_may_have_several_groups(
             assert torch.equal(own, one)
 
 
-def test_groups_with_other_numbers_need_the_optimizer(tmp_path):
+def test_different_numbers_of_groups_need_the_optimizer(tmp_path):
     save(tmp_path, stages_of([2, 1]), rates_by_depth)
     with pytest.raises(
         ConfigError, match=r"and that of stage 0 has 4; pass optimizer="
@@ -117,7 +117,7 @@ def save(folder, modules, make_optimizer=sgd, lives=None):
         save_stage(Place(folder, s, len(modules)), 7, run, life)
 
 
-def test_what_cannot_be_cut_anew_is_refused(tmp_path):
+def test_checkpoints_that_cannot_be_recut_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="has no complete checkpoint of 2 stages"):
         recut(tmp_path, stages_of([2]), before=2)
     save(tmp_path / "lives", stages_of([1, 1]), lives="ab")

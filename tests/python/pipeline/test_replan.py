@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Tables: a profile, a plan and times in; what pays out."""
+"""Decisions on a new plan as tables: profile, plan and measured times in."""
 
 import pytest
 
@@ -21,7 +21,7 @@ MOVING = Moving(bytes_per_s=100e6, restart_s=10)
 
 
 def times_of(plan=STRAIGHT, *, slow=None, factor=1.0, links=None):
-    """As planned, but for a stage."""
+    """Times as planned, except for one slow stage."""
     stages = [len(stage.layers) for stage in plan.stages]
     factors = [factor if s == slow else 1.0 for s in range(len(stages))]
     return LiveTimes(
@@ -45,7 +45,7 @@ def ask(times, *, left=10_000, machines=4, without=()):
     )
 
 
-def test_a_plan_that_is_still_the_best_is_kept():
+def test_a_plan_that_is_still_optimal_is_kept():
     assert STRAIGHT.text == "1-1-1-1"
     answer = ask(times_of())
     assert (answer.pays, answer.break_even, answer.moving_s) == (False, None, 0)
@@ -62,28 +62,28 @@ def test_a_plan_that_is_still_the_best_is_kept():
         (10, False, ", which would have paid after 267 of the 10 "),
     ],
 )
-def test_moving_pays_when_enough_is_left(left, pays, text):
-    """Layers of stage 1 take three times as long: it gives one away."""
+def test_moving_pays_if_enough_micro_batches_are_left(left, pays, text):
+    """Layers of stage 1 take three times as long, so that it gives one layer away."""
     answer = ask(times_of(slow=1, factor=3.0), left=left)
     assert answer.now_s == pytest.approx(0.18)
     assert answer.then_s == pytest.approx(0.12)
-    # 80 MB are written and 120 MB read, three times as Adam has it.
+    # 80 MB are written and 120 MB are read, three times because of Adam's state.
     assert answer.moving_s == pytest.approx(10 + 3 * (80 + 120) / 100)
     assert answer.break_even == 267
     assert answer.pays == pays
     assert text in answer.reason
 
 
-def test_moving_for_nothing_does_not_pay():
-    """The machines are fewer: all that is left is slower."""
+def test_a_slower_plan_does_not_pay():
+    """With fewer machines, all remaining plans are slower."""
     answer = ask(times_of(), machines=3)
     assert answer.then_s > answer.now_s
     assert (answer.pays, answer.break_even) == (False, None)
     assert answer.reason.endswith(", for nothing")
 
 
-def test_a_slow_machine_may_be_left_out():
-    """It is not its layers that are slow, nor is its link that of the others."""
+def test_a_slow_machine_can_be_left_out():
+    """Its layers and links are not slow on the other machines."""
     times = times_of(slow=1, factor=5.0, links=(0.1, 0.1, 1e-3))
     answer = ask(times, machines=3, without={1})
     assert answer.plan.text == "1-1-1"
@@ -92,16 +92,16 @@ def test_a_slow_machine_may_be_left_out():
     assert ask(times, machines=3).then_s > 0.2
 
 
-def test_a_slow_link_counts_for_all_that_the_new_plan_sends():
+def test_a_slow_link_counts_for_every_cut_of_the_new_plan():
     slow = times_of(links=(1e3 / RATE, 0.1, 1e3 / RATE))
     answer = ask(slow)
     assert answer.now_s == pytest.approx(0.2)
-    # A cut costs 0.2 s now, wherever it is, and one machine alone takes 0.24 s.
+    # Every cut costs 0.2 s now, and one machine alone takes 0.24 s.
     assert answer.then_s == pytest.approx(0.2)
     assert not answer.pays
 
 
-def test_a_slow_replica_holds_its_stage_back():
+def test_a_slow_replica_delays_its_stage():
     profile = pipeline.chain(
         forward_ms=[30, 10], backward_ms=[60, 20],
         activation_bytes=[1e3, 1e3], parameter_bytes=[4.0, 40e6],
@@ -116,7 +116,7 @@ def test_a_slow_replica_holds_its_stage_back():
     assert answer.now_s == pytest.approx(0.06)
 
 
-def test_layers_follow_their_stages():
+def test_layers_have_the_slowness_of_their_stage():
     live = live_profile(PROFILE, STRAIGHT, times_of(slow=2, factor=2.0))
     slow = {*STRAIGHT.stages[2].layers}
     for layer in live.layers:
@@ -125,7 +125,7 @@ def test_layers_follow_their_stages():
         assert (layer.activation_bytes, layer.parameter_bytes) == (1e3, 40e6)
 
 
-def test_what_is_of_another_plan_is_refused():
+def test_times_of_another_plan_are_refused():
     two = pipeline.partition(PROFILE, machines=2, bandwidth=RATE, straight=True)
     with pytest.raises(
         ConfigError, match="the times are of 2 stages, and the plan has"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""All stages on one rank; tests/python/multiproc/test_pipeline*.py have several."""
+"""All stages on one rank; tests/python/multiproc has pipelines of several ranks."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def make(stages=3, micro_batches=4, modules=None, **options):
     return pipeline.Pipeline(layered(stages) if modules is None else modules, **options)
 
 
-def test_a_step_is_that_of_the_whole_model(group_of_one):
+def test_a_step_equals_that_of_the_whole_model(group_of_one):
     model = nn.Sequential(*layered(3))
     optimizer = sgd(model.parameters())
     (x, y, _), *_ = batches_of([8])
@@ -42,13 +42,13 @@ def test_a_step_is_that_of_the_whole_model(group_of_one):
 
 
 class InPlace(nn.Module):
-    """Changes what it is given."""
+    """Changes its input in place."""
 
     def forward(self, x):
         return x.mul_(2)
 
 
-def test_a_stage_may_change_its_inputs_in_place(group_of_one):
+def test_a_stage_can_change_its_inputs_in_place(group_of_one):
     (x, y, _), *_ = batches_of([8])
     first, *others = layered(3)
     with make(modules=[nn.Sequential(InPlace(), first), *others]) as pipe:
@@ -57,7 +57,7 @@ def test_a_stage_may_change_its_inputs_in_place(group_of_one):
         assert loss == pipe.train_step(x * 2, y)
 
 
-def test_stages_may_be_made_where_they_are_needed(group_of_one):
+def test_stages_can_be_made_on_their_ranks_only(group_of_one):
     modules = layered(2)
     pipe = make(2, modules=[lambda: modules[0], modules[1]])
     assert pipe.modules == dict(enumerate(modules))
@@ -94,7 +94,7 @@ def test_a_missing_loader_ends_the_pipeline(group_of_one):
         pipe.train(batches_of([8]), steps=1)
 
 
-def test_a_closed_pipeline_says_so(group_of_one):
+def test_a_closed_pipeline_refuses_to_train(group_of_one):
     pipe = make()
     pipe.close()
     pipe.close()
@@ -105,7 +105,7 @@ def test_a_closed_pipeline_says_so(group_of_one):
         pipe.train_step(x, y)
 
 
-def test_what_is_no_schedule_is_refused():
+def test_a_wrong_type_of_schedule_is_refused():
     with pytest.raises(
         ConfigError, match=r"^schedule is a str; pass what pipeline\.sched"
     ):
@@ -120,7 +120,7 @@ def plan_of(stages):
     return pipeline.partition(profile, machines=stages, bandwidth=1e9, straight=True)
 
 
-def test_a_plan_has_the_stages_of_the_modules(group_of_one):
+def test_a_plan_must_have_the_stages_of_the_modules(group_of_one):
     make(plan=plan_of(3)).close()
     with pytest.raises(ConfigError, match="plan has 2 stages and there are 3 modules"):
         make(plan=plan_of(2))

@@ -9,7 +9,7 @@ NAMES = ["gpipe", "1f1b", "1f1b_async", "interleaved_1f1b", "zero_bubble"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_schedule_is_data_and_comes_back_from_its_text(name):
+def test_a_schedule_is_data_and_is_parsed_from_its_text(name):
     made = pipeline.schedule(name, stages=2, micro_batches=4)
     assert (made.name, made.micro_batches, made.stages) == (name, 4, [[0], [1]])
     assert made.weights == ("stash" if name == "1f1b_async" else "flush")
@@ -22,7 +22,7 @@ def test_a_schedule_is_data_and_comes_back_from_its_text(name):
     made.validate()
 
 
-def test_an_instruction_says_what_where_and_with_whom():
+def test_an_instruction_has_its_kind_place_and_peer():
     first, send, *_, step = pipeline.schedule("1f1b", stages=2, micro_batches=2).ranks[
         0
     ]
@@ -33,7 +33,7 @@ def test_an_instruction_says_what_where_and_with_whom():
     assert (step.kind, step.micro_batch, step.version) == ("step", None, 1)
 
 
-def test_validation_tells_what_is_held_and_how_old_weights_are():
+def test_validation_reports_held_activations_and_the_age_of_weights():
     made = pipeline.schedule("1f1b_async", stages=4, micro_batches=12)
     validation = made.validate(max_activations=4)
     assert [rank.activations for rank in validation.ranks] == [4, 3, 2, 1]
@@ -47,7 +47,7 @@ def test_validation_tells_what_is_held_and_how_old_weights_are():
     ]
 
 
-def test_what_is_not_valid_is_refused_with_rank_and_instruction():
+def test_an_invalid_schedule_is_refused_with_rank_and_instruction():
     made = pipeline.schedule("1f1b", stages=2, micro_batches=2)
     with pytest.raises(ConfigError, match=r"^rank 0, instruction 2 \(F0\.1@0\): ") as e:
         made.validate(max_activations=1)
@@ -61,7 +61,7 @@ def test_what_is_not_valid_is_refused_with_rank_and_instruction():
         pipeline.Schedule.parse(made.text().replace("F0.0@0", "F0.0"))
 
 
-def test_options_make_other_schedules():
+def test_options_change_the_schedule():
     two = pipeline.schedule(
         "1f1b_async",
         stages=2,
@@ -84,7 +84,7 @@ def test_options_make_other_schedules():
     assert looped.stages == [[0], [1], [0], [1]]
 
 
-def test_a_plan_gives_stages_and_replicas():
+def test_a_plan_determines_stages_and_replicas():
     profile = pipeline.chain(
         forward_ms=[3, 1],
         backward_ms=[6, 2],

@@ -34,7 +34,7 @@ def test_a_plan_is_a_table_with_a_row_for_each_stage():
     assert "one mini-batch every 3.000 ms on 4 machines: 4.00 times one machine" in text
 
 
-def test_bars_are_as_long_as_stages_take():
+def test_the_length_of_a_bar_is_the_time_of_its_stage():
     text = printed(pipeline.partition(a_chain(), machines=3, bandwidth=1e9))
     drawn = text[text.index("stage 0") :].splitlines()
     assert drawn[0] == "stage 0  ■■  " + "█" * 40 + " 100%"
@@ -59,7 +59,7 @@ def test_no_figure_is_cut_off_in_a_terminal_of_80_columns():
     assert "29381.356" in narrow
 
 
-def test_many_machines_are_counted_and_levels_multiplied():
+def test_many_machines_are_counted_and_levels_are_multiplied():
     plan = pipeline.partition(
         pipeline.chain(
             forward_ms=[3],
@@ -75,7 +75,7 @@ def test_many_machines_are_counted_and_levels_multiplied():
     assert "■" * 7 + "… 20" in text
 
 
-def test_a_model_that_takes_no_time_is_drawn_too():
+def test_a_model_without_time_is_drawn_too():
     plan = pipeline.partition(
         pipeline.chain(
             forward_ms=[0], backward_ms=[0], activation_bytes=[0], parameter_bytes=[0]
@@ -86,7 +86,7 @@ def test_a_model_that_takes_no_time_is_drawn_too():
     assert "stage 0  ■   0%" in printed(plan)
 
 
-def test_layers_are_a_table_with_sums_and_the_model_beside_them():
+def test_layers_are_a_table_with_sums_beside_the_whole_model():
     conv = pipeline.Layer(
         "conv",
         description="Conv2d(3, 4, size=(3, 3)), [add]",

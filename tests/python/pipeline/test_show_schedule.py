@@ -30,7 +30,7 @@ def test_a_schedule_is_a_grid_and_a_table_with_a_row_for_each_rank():
     assert "8 micro-batches in 27, one every 3 in between; idle 11.1% of it" in text
 
 
-def test_inputs_are_shown_where_something_is_recomputed():
+def test_recomputation_is_shown_with_its_inputs():
     made = pipeline.schedule(
         "interleaved_1f1b",
         stages=4,

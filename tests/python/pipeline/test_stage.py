@@ -21,7 +21,7 @@ def leaf(*shape):
     return torch.randn(*shape).requires_grad_()
 
 
-def test_a_backward_gives_gradients_of_inputs_and_adds_up_those_of_weights():
+def test_a_backward_gives_input_gradients_and_sums_weight_gradients():
     layer = nn.Linear(3, 2)
     run = make(layer)
     wanted = torch.zeros_like(layer.weight)
@@ -38,7 +38,7 @@ def test_a_backward_gives_gradients_of_inputs_and_adds_up_those_of_weights():
     assert run.take_update().gradients == [None, None]
 
 
-def test_both_halves_of_a_backward_are_the_whole():
+def test_both_halves_of_a_backward_equal_the_whole():
     torch.manual_seed(1)
     layer = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
     x, gradient = leaf(4, 3), torch.randn(4, 2)
@@ -92,7 +92,7 @@ def test_an_update_without_rows_changes_nothing():
     assert run.weights.newest == 2
 
 
-def test_parameters_that_get_the_same_gradient_are_stepped_alike():
+def test_parameters_with_equal_gradients_are_stepped_alike():
     class TwoBiases(nn.Module):
         def __init__(self):
             super().__init__()
@@ -111,7 +111,7 @@ def test_parameters_that_get_the_same_gradient_are_stepped_alike():
     assert module.a.tolist() == module.b.tolist() == [-0.5, -0.5]
 
 
-def test_a_forward_that_is_done_again_is_the_same():
+def test_a_recomputed_forward_is_the_same():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
     x, gradient = leaf(4, 3), torch.randn(4, 8)
@@ -137,7 +137,7 @@ def test_a_forward_that_is_done_again_is_the_same():
 
 
 class Several(nn.Module):
-    """Takes and returns two tensors, of which one has no gradient."""
+    """Takes and returns two tensors; one of them has no gradient."""
 
     def __init__(self):
         super().__init__()
@@ -148,7 +148,7 @@ class Several(nn.Module):
         return self.layer(x) * mask, mask
 
 
-def test_stages_may_have_several_tensors_and_parameters_without_a_gradient():
+def test_stages_can_have_several_tensors_and_parameters_without_a_gradient():
     module = Several()
     run = make(module)
     x, mask = leaf(2, 3), torch.tensor([[1, 0, 1]] * 2)
@@ -172,7 +172,7 @@ def test_a_stage_without_parameters_has_no_optimizer():
     run.step(1, run.take_update())
 
 
-def test_what_a_stage_must_return_is_said():
+def test_a_wrong_result_of_a_stage_is_explained():
     with pytest.raises(
         ConfigError, match=r"^stage 1 returned a dict; a stage that is "
     ):
@@ -194,7 +194,7 @@ class Returning(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """Computes its forward again in its backward, by means of torch."""
+    """Recomputes its forward in its backward with torch's checkpoint function."""
 
     def __init__(self):
         super().__init__()
@@ -205,7 +205,7 @@ class Checkpointed(nn.Module):
 
 
 @pytest.mark.parametrize("in_halves", [False, True])
-def test_what_a_backward_computes_again_has_the_weights_of_its_forward(in_halves):
+def test_a_recomputation_in_the_backward_uses_the_weights_of_the_forward(in_halves):
     torch.manual_seed(2)
     module = Checkpointed()
     run = make(module)
@@ -227,7 +227,7 @@ def test_what_a_backward_computes_again_has_the_weights_of_its_forward(in_halves
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_stage_may_change_its_input_in_place(is_kept):
+def test_a_stage_can_change_its_input_in_place(is_kept):
     class Doubling(nn.Module):
         def forward(self, x):
             return x.mul_(2)
@@ -246,7 +246,7 @@ def test_a_stage_may_change_its_input_in_place(is_kept):
     torch.testing.assert_close(run.take_update().gradients[0], of_weight)
 
 
-def test_autocast_around_all_steps_casts_the_weights_of_each():
+def test_autocast_around_all_steps_casts_the_weights_of_each_step():
     layer = nn.Linear(3, 2)
     run = make(layer)
     x = torch.ones(4, 3)
@@ -259,7 +259,7 @@ def test_autocast_around_all_steps_casts_the_weights_of_each():
         assert torch.equal(output, layer(x))
 
 
-def test_parameters_that_need_gradients_do_not_change():
+def test_the_set_of_parameters_with_gradients_must_not_change():
     layer = nn.Linear(3, 2)
     run = make(layer)
     run.begin()
@@ -269,7 +269,7 @@ def test_parameters_that_need_gradients_do_not_change():
         run.begin()
 
 
-def test_a_forward_that_is_done_again_has_the_buffers_of_the_first_time():
+def test_a_recomputed_forward_uses_the_buffers_of_the_first_forward():
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()

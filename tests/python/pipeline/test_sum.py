@@ -9,7 +9,7 @@ from aikido_torch.pipeline._sum import Sum
 
 
 def doubled(tensors):
-    """As if another replica had the same."""
+    """A sum with another replica that has equal values."""
 
     def reduce(tensor):
         tensors.append(tensor)
@@ -24,7 +24,7 @@ def doubled(tensors):
     [
         (["float32"], 1),
         (["float64", "float32", "float64"], 2),
-        (["bfloat16", "float32"], 3),  # weight and loss need more digits
+        (["bfloat16", "float32"], 3),  # bfloat16 cannot hold weight and loss
         ([], 1),
     ],
 )
@@ -47,7 +47,7 @@ def test_gradients_weight_and_loss_are_summed(dtypes, told_in):
         assert torch.equal(got, 2 * wanted)
 
 
-def test_a_parameter_that_another_replica_used_counts_as_zeros_here():
+def test_a_parameter_that_only_another_replica_used_counts_as_zeros():
     parameters = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
     theirs = []
     other = Update([torch.full((2,), 4.0), None], weight=2.0)
@@ -62,7 +62,7 @@ def test_a_parameter_that_another_replica_used_counts_as_zeros_here():
     assert update.weight == 3
 
 
-def test_a_parameter_that_nobody_used_has_no_gradient():
+def test_a_parameter_that_no_replica_used_has_no_gradient():
     parameters = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
     mine = Update([None, torch.ones(3)], weight=1.0)
     unused, used = Sum(mine, parameters, doubled([])).update().gradients

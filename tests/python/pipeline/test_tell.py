@@ -10,7 +10,7 @@ def taken(recorder):
     return [(names[s.name], s.step) for s in unpack(raw)]
 
 
-def test_what_is_done_is_recorded_with_stage_micro_batch_and_step():
+def test_instructions_are_recorded_with_stage_micro_batch_and_step():
     recorder = _C.Recorder()
     recorder.arm()
     teller = Teller(recorder)
@@ -37,7 +37,7 @@ def test_the_times_of_a_plan_are_recorded_with_each_run():
     assert sorted(names) == ["pipeline run", "planned stage 2: 3500000 ns"]
 
 
-def test_nothing_is_recorded_while_disarmed_but_steps_are_counted():
+def test_while_disarmed_steps_are_counted_and_not_recorded():
     recorder = _C.Recorder()
     teller = Teller(recorder)
     before = recorder.step
@@ -49,7 +49,7 @@ def test_nothing_is_recorded_while_disarmed_but_steps_are_counted():
     assert recorder.step == before + 1
 
 
-def test_a_step_that_somebody_else_has_counted_counts_once():
+def test_a_step_that_other_code_has_counted_counts_once():
     recorder = _C.Recorder()
     before = recorder.step
     with Teller(recorder).run():

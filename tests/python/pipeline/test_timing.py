@@ -22,7 +22,7 @@ from harness.layered_models import ManualClock, ResNet, Spender
 
 
 def programs_of(model, *args):
-    """Programs of its layers by id, ready to be measured."""
+    """Layer id -> program of the layer, ready to be measured."""
     traced = trace_export(model, Inputs(args, {}), layer_rule(()))
     done = evaluate(traced, model)
     parts = parts_of(traced, done, model, shared="refuse")
@@ -37,7 +37,7 @@ def spending(clock, *times):
     )
 
 
-def test_a_stopwatch_gives_each_time_once():
+def test_a_stopwatch_returns_each_time_once():
     clock = ManualClock()
     watch = CpuStopwatch(clock)
     assert watch.time(lambda: clock.spend(0.25) or "made") == "made"
@@ -73,7 +73,7 @@ def test_times_are_medians_without_the_warm_up():
     assert times == []
 
 
-def test_all_run_once_before_any_runs_again():
+def test_all_layers_run_once_before_any_runs_again():
     order = []
     programs = [
         Program(lambda x, name=name: order.append(name) or x, [torch.ones(1)], [])
@@ -87,7 +87,7 @@ def test_all_run_once_before_any_runs_again():
     assert len(steps) == 4
 
 
-def test_no_gradient_is_asked_for_that_training_does_not_need():
+def test_only_gradients_needed_in_training_are_computed():
     asked = []
 
     class Asks(torch.autograd.Function):
@@ -113,12 +113,12 @@ def test_no_gradient_is_asked_for_that_training_does_not_need():
         asked.clear()
         program.time(CpuStopwatch())
         if program is programs["0"]:
-            assert asked == [(False, True)]  # of what is data: none
+            assert asked == [(False, True)]  # none for the input data
         else:
             assert asked == [(True, True)]
 
 
-def test_integers_have_no_gradients_and_layers_before_frozen_ones_no_backward():
+def test_integers_and_layers_before_frozen_layers_have_no_backward():
     model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 4))
     model[0].requires_grad_(False)
     model[1].requires_grad_(False)
@@ -129,7 +129,7 @@ def test_integers_have_no_gradients_and_layers_before_frozen_ones_no_backward():
     assert programs["2"].time(CpuStopwatch()) == 2
 
 
-def test_a_branch_that_nothing_comes_back_from_has_no_backward():
+def test_a_branch_without_a_gradient_has_no_backward():
     class Aside(nn.Module):
         def __init__(self):
             super().__init__()
@@ -146,7 +146,7 @@ def test_a_branch_that_nothing_comes_back_from_has_no_backward():
     assert {name for name, p in programs.items() if not p.has_backward} == {"aside"}
 
 
-def test_what_is_in_place_finds_the_same_inputs_in_each_run():
+def test_in_place_operations_have_the_same_inputs_in_each_run():
     given = torch.tensor([-1.0, 2.0], requires_grad=True)
     program = Program(nn.ReLU(inplace=True), [given], [])
     assert program.choose_roots() == [True]
@@ -157,7 +157,7 @@ def test_what_is_in_place_finds_the_same_inputs_in_each_run():
     assert given.grad is None
 
 
-def test_code_without_gradients_runs_without_in_a_layer_too():
+def test_code_without_gradients_inside_a_layer_runs_without_gradients():
     class Half(nn.Module):
         def __init__(self):
             super().__init__()
@@ -181,7 +181,7 @@ class Argmax(nn.Module):
         return x.argmax(dim=-1)
 
 
-def test_a_layer_that_training_cannot_go_back_through_is_named():
+def test_a_layer_without_a_gradient_in_training_is_named():
     model = nn.Sequential(nn.Linear(4, 4), Argmax(), nn.Embedding(4, 4))
     with pytest.raises(
         ConfigError,
@@ -193,7 +193,7 @@ def test_a_layer_that_training_cannot_go_back_through_is_named():
     assert len(programs_of(model, torch.ones(2, 4))) == 3
 
 
-def test_a_backward_that_fails_is_named():
+def test_a_failing_backward_is_named():
     class Fails(torch.autograd.Function):
         @staticmethod
         def forward(context, x):
@@ -213,7 +213,7 @@ def test_a_backward_that_fails_is_named():
 
 
 @pytest.mark.gpu
-def test_on_a_device_times_are_those_of_the_device():
+def test_times_on_a_device_are_device_times():
     device = torch.device("cuda", 0)
     x = torch.randn(4096, 4096, device=device)
 

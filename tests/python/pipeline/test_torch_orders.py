@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Where torch has the same schedule, its ranks compute in the same order.
+"""Schedules that torch has too: the ranks compute in the same order as torch's.
 
-Torch's classes make their orders from stages; what they ask of one is here.
+The classes of torch build their orders from stage objects, so this file has mock
+stages.
 """
 
 import pytest
@@ -42,7 +43,7 @@ class MockStage(torch_stage._PipelineStageBase):
 
 
 def torch_order(schedule_class, *, ranks, micro_batches, each=1):
-    """By rank "0F1 0B1 ...": stage, what, micro-batch; no idle time, nothing else."""
+    """Order of each rank as "0F1 0B1 ...": stage, kind, micro-batch; no idle time."""
     stages = [MockStage(i * ranks, ranks, ranks * each) for i in range(each)]
     is_single = issubclass(
         schedule_class, (pipelining.ScheduleGPipe, pipelining.Schedule1F1B)
@@ -60,8 +61,10 @@ def torch_order(schedule_class, *, ranks, micro_batches, each=1):
 
 
 def counted_from_0(row):
-    """The order that torch tells of its 1F1B has F1 to Fm on the last rank, where it
-    carries out F0 to F(m-1)."""
+    """Renumbers torch's order of 1F1B on the last rank from F1..Fm to F0..F(m-1).
+
+    Torch reports F1 to Fm for that rank but executes F0 to F(m-1).
+    """
     first = int(row[0].rpartition("F")[2])
     return [
         f"{text.partition('F')[0]}F{int(text.partition('F')[2]) - first}"
@@ -91,7 +94,7 @@ def our_order(name, **options):
 def test_one_stage_on_each_rank(name, schedule_class):
     compared = 0
     for stages in range(1, 9):
-        # With fewer micro-batches than stages torch's 1F1B does not run.
+        # Torch's 1F1B does not run with fewer micro-batches than stages.
         for micro_batches in range(stages if name == "1f1b" else 1, 17):
             ours = our_order(name, stages=stages, micro_batches=micro_batches)
             theirs = torch_order(
@@ -118,7 +121,7 @@ def test_several_stages_on_each_rank(name, schedule_class, each):
                 theirs = torch_order(
                     schedule_class, ranks=ranks, micro_batches=micro_batches, each=each
                 )
-            except ValueError:  # a number that torch cannot divide into portions
+            except ValueError:  # torch cannot split this number of micro-batches
                 continue
             ours = our_order(
                 name,

@@ -27,7 +27,7 @@ def why_not(way, model, *args, **kwargs):
 
 
 def calls(traced):
-    """Which layer takes something from which, by way of operations between them."""
+    """Layers in order, with the layers that they depend on, also indirectly."""
     found = []
     sources = {}
     for entry in traced.graph.nodes:
@@ -48,7 +48,7 @@ def test_layers_of_a_sequence_follow_each_other(way):
 
 
 @pytest.mark.parametrize("way", GRAPHS)
-def test_branches_are_seen(way):
+def test_branches_are_traced(way):
     traced = trace(way, TwoTowers(), torch.ones(3, 4), torch.ones(3, 6))
     assert calls(traced) == [("left", []), ("right", []), ("both", ["left", "right"])]
     traced = trace(way, ResNet(), torch.ones(3, 3, 8, 8))
@@ -62,7 +62,7 @@ def test_branches_are_seen(way):
 
 @pytest.mark.parametrize("way", GRAPHS)
 @pytest.mark.parametrize("order", [("tokens", "scale"), ("scale", "tokens")])
-def test_arguments_by_keyword_and_in_any_order(way, order):
+def test_arguments_can_be_keywords_in_any_order(way, order):
     given = {
         "tokens": torch.zeros(2, 7, dtype=torch.int64),
         "scale": torch.ones(2, 7, 1),
@@ -78,7 +78,7 @@ def test_arguments_by_keyword_and_in_any_order(way, order):
 
 
 @pytest.mark.parametrize("way", GRAPHS)
-def test_arguments_that_are_no_tensors_and_defaults(way):
+def test_arguments_can_be_defaults_and_values_that_are_not_tensors(way):
     class Many(nn.Module):
         def __init__(self):
             super().__init__()
@@ -97,7 +97,7 @@ def test_arguments_that_are_no_tensors_and_defaults(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_inside_of_a_layer_is_not_traced(way):
+def test_the_inside_of_a_layer_is_not_traced(way):
     class Odd(nn.Module):
         def forward(self, x):
             return x * 2 if x.sum() > 0 else x
@@ -108,7 +108,7 @@ def test_what_is_inside_of_a_layer_is_not_traced(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_model_keeps_no_trace(way):
+def test_the_model_is_unchanged_after_the_trace(way):
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     before = {name: dict(vars(module)) for name, module in model.named_modules()}
     trace(way, model, torch.ones(3, 4))
@@ -118,7 +118,7 @@ def test_the_model_keeps_no_trace(way):
     }
 
 
-def test_constants_that_fx_met_are_not_left_in_the_model():
+def test_constants_found_by_fx_are_not_left_in_the_model():
     class Adds(nn.Module):
         def __init__(self):
             super().__init__()
@@ -157,7 +157,7 @@ def test_code_without_gradients_is_marked():
     assert marks == {"first": True, "second": False}
 
 
-def test_a_chain_may_view_its_values_between_layers():
+def test_a_chain_can_view_its_values_between_layers():
     class Views(nn.Module):
         def __init__(self):
             super().__init__()
@@ -171,7 +171,7 @@ def test_a_chain_may_view_its_values_between_layers():
     assert calls(traced) == [("first", []), ("second", ["first"])]
 
 
-def test_what_is_no_chain_is_said_with_the_layer():
+def test_a_model_that_is_no_chain_is_explained_with_the_layer():
     assert why_not("chain", TwoTowers(), torch.ones(3, 4), torch.ones(3, 6)) == (
         'child "right" takes something else than what child "left" returned'
     )
@@ -211,7 +211,7 @@ def test_control_flow_that_depends_on_data_is_named(way, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_any_number_of_arguments_is_no_matter_for_fx():
+def test_fx_refuses_a_variable_number_of_arguments():
     class Any(nn.Module):
         def forward(self, *tensors):
             return tensors[0]
@@ -221,7 +221,7 @@ def test_any_number_of_arguments_is_no_matter_for_fx():
     )
 
 
-def test_blocks_of_autocast_are_said_to_be_in_the_way():
+def test_blocks_of_autocast_are_named_as_the_obstacle():
     class Mixed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -236,7 +236,7 @@ def test_blocks_of_autocast_are_said_to_be_in_the_way():
     )
 
 
-def test_an_argument_that_no_graph_can_hold_is_named():
+def test_an_argument_that_a_graph_cannot_hold_is_named():
     class Takes(nn.Module):
         def forward(self, x, what):
             return x

@@ -28,7 +28,7 @@ SCHEDULE = ["schedule", "1f1b_async", "--stages", "2", "--micro-batches", "4"]
         ("the memory of a machine is nan", "--memory: the memory of a machine is nan"),
     ],
 )
-def test_names_of_arguments_become_those_of_options(text, typed):
+def test_names_of_arguments_become_names_of_options(text, typed):
     assert as_typed(text, OPTIONS) == typed
 
 
@@ -111,7 +111,7 @@ def test_names_of_arguments_become_those_of_options(text, typed):
         ([*SCHEDULE, "--plot", "no/grid.png"], "--plot: no/grid.png: No such file"),
     ],
 )
-def test_commands_name_options_as_they_are_typed(tmp_path, arguments, sentence):
+def test_commands_name_options_as_the_user_types_them(tmp_path, arguments, sentence):
     file = tmp_path / "profile.txt"
     figures = (
         "forward_compute_time=1, backward_compute_time=2, activation_size=3, "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Plans, profiles and schedules as values: other processes get the same."""
+"""Plans, profiles and schedules are values: equal, hashable and picklable."""
 
 import copy
 import pickle
@@ -63,7 +63,7 @@ def test_values_compare_hash_copy_and_pickle(kind):
     assert len({value, *copies, other}) == 2
 
 
-def test_a_schedule_from_text_is_the_same_schedule():
+def test_a_schedule_parsed_from_text_equals_the_original():
     made = schedule()
     assert pipeline.Schedule.parse(made.text()) == made
     unpickled = pickle.loads(pickle.dumps(made))
@@ -90,7 +90,7 @@ def test_a_pickle_of_another_version_is_refused():
         ({"id": 3}, "id of a layer has 3; it takes a text"),
     ],
 )
-def test_figures_of_a_layer_are_numbers(arguments, sentence):
+def test_figures_of_a_layer_must_be_numbers(arguments, sentence):
     with pytest.raises(ConfigError, match=sentence):
         pipeline.Layer(**({"id": "a"} | arguments))
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Alone; tests/python/multiproc/test_pipeline_failures.py has others to hear it."""
+"""Failures in a group of one; multiproc/test_pipeline_failures.py has other ranks."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from aikido_torch.pipeline._watch import Failure, Watch
         (Failure("x" * 5000, None, is_lost=False), AbortedError),
     ],
 )
-def test_a_failure_comes_back_from_its_note(failure, kind):
+def test_a_failure_is_read_back_from_its_note(failure, kind):
     read = Failure.from_note(failure.to_note())
     assert failure.text.startswith(read.text)
     assert len(read.text) > 20
@@ -49,7 +49,7 @@ def test_a_lost_rank_is_named_by_its_stage(group_of_one):
     ("others", "sentence"),
     [([5], "Rank 5 has the same"), ([3, 5], "Ranks 3 and 5 have")],
 )
-def test_a_lost_replica_is_not_said_to_be_the_only_one(group_of_one, others, sentence):
+def test_a_lost_replica_is_not_called_the_only_one(group_of_one, others, sentence):
     watch = Watch(
         group_of_one,
         lambda rank: f"stage {rank}",

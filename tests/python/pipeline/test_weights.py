@@ -25,7 +25,7 @@ def step(weights, version, by=1.0):
 def test_a_kept_version_is_not_changed_by_steps():
     module, weights = make()
     begin = [p.detach().clone() for p in weights.own]
-    assert len(begin) == 3  # the tied one counts once
+    assert len(begin) == 3  # the tied weight counts once
     old = weights.use(0)
     assert module[0].weight is old[0]
     assert module[1].weight is old[0]
@@ -49,19 +49,19 @@ def test_a_kept_version_is_not_changed_by_steps():
 
 
 @pytest.mark.parametrize("moved", ["parameter", "leaf"])
-def test_a_version_has_what_the_step_made_also_in_other_memory(moved):
+def test_a_version_has_the_result_of_the_step_even_in_new_memory(moved):
     _, weights = make()
     leaves = weights.use(0)
-    if moved == "leaf":  # as by a forward of an LSTM on CUDA
+    if moved == "leaf":  # like a forward of an LSTM on CUDA
         leaves[1].data = leaves[1].data.clone()
     step(weights, 1)
-    if moved == "parameter":  # as by an optimizer that steps out of place
+    if moved == "parameter":  # like an optimizer that steps out of place
         weights.own[1].data = weights.own[1].data + 1
     for leaf, own in zip(weights.use(1), weights.own, strict=True):
         assert torch.equal(leaf, own)
 
 
-def test_nothing_is_copied_when_no_version_is_kept():
+def test_nothing_is_copied_if_no_version_is_kept():
     _, weights = make()
     places = [p.data_ptr() for p in weights.own]
     leaves = weights.use(0)
@@ -71,7 +71,7 @@ def test_nothing_is_copied_when_no_version_is_kept():
     assert [p.data_ptr() for p in leaves] == places
 
 
-def test_a_backward_of_a_kept_version_is_that_of_its_forward():
+def test_a_backward_of_a_kept_version_uses_the_weights_of_its_forward():
     module, weights = make()
     x = torch.ones(1, 2, requires_grad=True)
     leaves = weights.use(0)
@@ -98,7 +98,7 @@ def test_between_schedules_the_module_has_its_own_parameters_at_version_0():
     assert (weights.newest, weights.num_versions) == (0, 1)
 
 
-def test_recurrent_layers_compute_with_the_version_that_is_asked_for():
+def test_recurrent_layers_compute_with_the_requested_version():
     module = nn.GRU(3, 3)
     weights = Weights(module)
     x = torch.ones(4, 3)
