@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What calls ask of the heap, from the caller to the sockets and back, once a group has
-// made some like them. In a program of its own, since it replaces operator new.
+// Tests of the heap allocations of calls, from the caller to the sockets and back,
+// after a group has made similar calls. They are a program of their own, because they
+// replace operator new.
 #include <atomic>
 #include <string>
 #include <vector>
@@ -22,7 +23,7 @@ namespace {
 constexpr int32_t kSize = 3;
 constexpr int kTimes = 200;
 
-// Members that make the same calls, from this thread.
+// Members whose calls this thread makes.
 class Callers {
  public:
   explicit Callers(size_t shared_memory_bytes)
@@ -34,7 +35,7 @@ class Callers {
   Communicator& of(int32_t rank) {
     return *members_[static_cast<size_t>(rank)].communicator;
   }
-  // For a call that ends well.
+  // Completion of a call that should end well.
   auto on_done() {
     return [this](const Status& status, const auto&) {
       if (!status) num_failed_.fetch_add(1);
@@ -42,7 +43,8 @@ class Callers {
       num_left_.notify_one();
     };
   }
-  // So many calls of each member, and none that waits for another.
+  // Makes `num_calls` calls of each member, of which none waits for another, and waits
+  // for their ends.
   template <class MakeCall>
   void burst(int num_calls, MakeCall&& call) {
     num_left_ = kSize * num_calls;
@@ -50,7 +52,8 @@ class Callers {
       for (int32_t r = 0; r < kSize; ++r) call(r);
     while (const int left = num_left_) num_left_.wait(left);
   }
-  // Of kTimes times so many calls, once that has been done before.
+  // Number of allocations in kTimes repetitions of `calls`, after as many repetitions
+  // before. A repetition has `num_calls` calls.
   template <class Calls>
   uint64_t allocations(int num_calls, Calls&& calls) {
     uint64_t before = 0;
@@ -71,8 +74,8 @@ class Callers {
   std::atomic<int> num_left_{0}, num_failed_{0};
 };
 
-// Now and then more is under way than ever before. Something in each call would be 200
-// and more.
+// Now and then more calls are under way than ever before. An allocation in each call
+// would make 200 and more.
 constexpr uint64_t kFew = kTimes / 4;
 
 Call floats(CallKind kind, size_t count) {
@@ -97,7 +100,8 @@ uint64_t allocations_of_allreduce(Callers& callers, size_t count) {
   });
 }
 
-// Each gives a block to those, and gets one of those.
+// Each giver sends a block to the other members. In an allgather all members are
+// givers, in a broadcast rank 0 is.
 uint64_t allocations_of_blocks(Callers& callers, CallKind kind, size_t count) {
   const auto gives = [&](int32_t r) { return kind == CallKind::kAllgather || r == 0; };
   std::vector<std::vector<float>> data(kSize * (kSize + 1), std::vector<float>(count));
@@ -153,7 +157,7 @@ uint64_t allocations_of_message(Callers& callers, size_t count, bool is_early) {
 
 }  // namespace
 
-TEST_CASE("calls ask nothing of the heap in the steady state", "[tcp]") {
+TEST_CASE("calls do not allocate in the steady state", "[tcp]") {
   if (!Recycler::kKeepsBlocks) return;
   const size_t shared_memory_bytes = GENERATE(size_t{0}, size_t{1} << 20);
   INFO(shared_memory_bytes << " bytes of shared memory");
@@ -168,7 +172,7 @@ TEST_CASE("calls ask nothing of the heap in the steady state", "[tcp]") {
   CHECK(allocations_of_blocks(callers, CallKind::kBroadcast, 1 << 10) < kFew);
 }
 
-TEST_CASE("nor after many calls at once", "[tcp]") {
+TEST_CASE("calls do not allocate after many calls at once", "[tcp]") {
   if (!Recycler::kKeepsBlocks) return;
   Callers callers(size_t{1} << 20);
   std::vector<std::vector<float>> data(kSize, std::vector<float>(1 << 10));
@@ -183,7 +187,7 @@ TEST_CASE("nor after many calls at once", "[tcp]") {
   CHECK(allocations_of_blocks(callers, CallKind::kAllgather, 1 << 10) < kFew);
 }
 
-TEST_CASE("what is asked of the heap is counted") {
+TEST_CASE("allocations on the heap are counted") {
   const uint64_t before = num_allocations;
   auto number = std::make_unique<int>(7);
   CHECK(num_allocations - before == 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// For whom a member on the same host is woken up: what can wait for a call, and who
-// awaits it meanwhile.
+// Tests of wake-ups of a member on the same host: which frames can wait for the call of
+// their receiver, and which members a receiver awaits.
 
 #include <algorithm>
 #include <functional>
@@ -28,7 +28,7 @@ engine::GroupOptions options_of(Rank self) {
   return o;
 }
 
-// One of two, rank 1 as a rule: rank 0 owns what is small.
+// One member of two, by default rank 1. Rank 0 owns small buckets.
 struct Lone {
   ManualClock clock;
   engine::Group group;
@@ -44,7 +44,7 @@ struct Lone {
     local.input = local.output = bytes_of(memory);
     group.call(call, std::move(local), milliseconds(100));
   }
-  // Rank 0 has called so many.
+  // Rank 0 reports this number of calls.
   void hear_called(uint64_t called) {
     transport::FrameHeader header;
     header.kind = FrameKind::kCalled;
@@ -62,7 +62,7 @@ Call call_with(straggler::Kind kind) {
 
 }  // namespace
 
-TEST_CASE("what a strict call sends can wait for that of the peer") {
+TEST_CASE("data of a strict call can wait for the call of the peer") {
   Lone lone;
   lone.call(call_with(straggler::Kind::kWaitAll));
   REQUIRE(lone.spy->sent.size() == 1);
@@ -70,7 +70,7 @@ TEST_CASE("what a strict call sends can wait for that of the peer") {
   CHECK(lone.spy->sent[0].haste == Haste::kNone);
 }
 
-TEST_CASE("what a call that may skip sends is needed by who has not called") {
+TEST_CASE("data of a call that may skip wakes a peer that has not called") {
   Lone lone;
   lone.call(call_with(straggler::Kind::kSkip));
   REQUIRE_FALSE(lone.spy->sent.empty());
@@ -78,7 +78,7 @@ TEST_CASE("what a call that may skip sends is needed by who has not called") {
 }
 
 TEST_CASE(
-    "a number of calls that no frame has told can wait, unless it was asked for") {
+    "a number of calls that no frame has told can wait, unless the peer asked for it") {
   Lone owner(Rank(0));
   owner.call(call_with(straggler::Kind::kSkip));
   const auto& sent = owner.spy->sent;
@@ -96,7 +96,7 @@ TEST_CASE(
   CHECK(sent[1].haste == Haste::kServed);
 }
 
-TEST_CASE("a peer that has called is to hear of what may not fit its call") {
+TEST_CASE("a peer that has called is woken for data that may not fit its call") {
   Lone lone;
   lone.hear_called(1);
   lone.call(call_with(straggler::Kind::kWaitAll));
@@ -106,7 +106,7 @@ TEST_CASE("a peer that has called is to hear of what may not fit its call") {
   CHECK(lone.spy->sent[1].haste == Haste::kNone);
 }
 
-TEST_CASE("a message can wait for its receive, and news cannot") {
+TEST_CASE("a message can wait for its receive, and an abort cannot wait") {
   Lone lone;
   collectives::SendCall send;
   send.to = Rank(0);
@@ -123,7 +123,7 @@ TEST_CASE("a message can wait for its receive, and news cannot") {
         }) == 1);
 }
 
-TEST_CASE("who has nothing under way awaits nothing") {
+TEST_CASE("a member without calls under way awaits nothing") {
   Cluster cluster({.size = 2});
   const auto awaits = [&] {
     return cluster.group(0).handler()->need(Rank(1)) == transport::Need::kNow;
@@ -132,7 +132,7 @@ TEST_CASE("who has nothing under way awaits nothing") {
   SECTION("a collective") {
     cluster.barrier(1);
     cluster.run_for(milliseconds(1));
-    CHECK_FALSE(awaits());  // another's
+    CHECK_FALSE(awaits());  // the call of another member
     cluster.barrier(0);
     CHECK(awaits());
     cluster.run_for(milliseconds(1));
@@ -151,7 +151,7 @@ TEST_CASE("who has nothing under way awaits nothing") {
     CHECK(received->is_ok());
     CHECK_FALSE(awaits());
   }
-  SECTION("a call that may skip: others wake this member by what they send for it") {
+  SECTION("a call that may skip: frames that others send for it wake this member") {
     for (int rank : {0, 1})
       cluster.allreduce(rank, call_with(straggler::Kind::kSkip), Bytes(16));
     CHECK_FALSE(awaits());
@@ -160,13 +160,14 @@ TEST_CASE("who has nothing under way awaits nothing") {
     cluster.barrier(0);
     CHECK(awaits());
   }
-  SECTION("the end") {
+  SECTION("the end of the group") {
     cluster.group(0).abort({Code::kAborted, "given up"});
     CHECK(awaits());
   }
 }
 
-TEST_CASE("who waits for all of some members is woken for one of them at a time") {
+TEST_CASE(
+    "a member that waits for several members is woken for one of them at a time") {
   Cluster cluster({.size = 4});
   const auto needs = [&](int32_t rank) {
     std::vector<int32_t> now;
@@ -183,7 +184,7 @@ TEST_CASE("who waits for all of some members is woken for one of them at a time"
     for (const int32_t rank : ranks) cluster.allreduce(rank, strict, Bytes(16));
     cluster.run_for(milliseconds(1));
   };
-  SECTION("an owner, for contributions") {
+  SECTION("an owner that waits for contributions") {
     call({0});
     CHECK(needs(0) == Ranks{1});
     call({2});
@@ -193,7 +194,7 @@ TEST_CASE("who waits for all of some members is woken for one of them at a time"
     call({3});
     CHECK(needs(0).empty());
   }
-  SECTION("the first of a barrier, which brings no bytes") {
+  SECTION("the first member of a barrier, which brings no bytes") {
     for (const int32_t rank : {0, 1}) cluster.barrier(rank);
     cluster.run_for(milliseconds(1));
     CHECK(needs(0) == Ranks{2});
@@ -201,16 +202,16 @@ TEST_CASE("who waits for all of some members is woken for one of them at a time"
     cluster.run_for(milliseconds(1));
     CHECK(needs(0) == Ranks{3});
   }
-  SECTION("the others, for the result") {
+  SECTION("the other members, which wait for the result") {
     call({1, 2});
     CHECK(needs(1) == Ranks{0});
     CHECK(needs(2) == Ranks{0});
   }
-  SECTION("two calls: anything may end one of them") {
+  SECTION("two calls, of which any frame may end one") {
     call({0, 0});
     CHECK(needs(0) == Ranks{1, 2, 3});
   }
-  SECTION("a receive as well") {
+  SECTION("a receive in addition") {
     call({0});
     const auto received = cluster.receive(0, 2, 7, 8);
     CHECK(needs(0) == Ranks{1, 2, 3});
@@ -218,7 +219,7 @@ TEST_CASE("who waits for all of some members is woken for one of them at a time"
     cluster.run_for(milliseconds(1));
     CHECK(needs(0) == Ranks{1});
   }
-  SECTION("the end") {
+  SECTION("the end of the group") {
     call({0});
     cluster.group(0).abort({Code::kAborted, "given up"});
     CHECK(needs(0) == Ranks{1, 2, 3});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Members whose buckets are ready in different orders, and that find different ones
-// urgent: nobody waits for ever, and no sum has parts of two buckets.
+// Tests of members whose buckets are ready in different orders and have different
+// priorities. No member waits for ever, and no sum mixes two buckets.
 
 #include <algorithm>
 #include <numeric>
@@ -58,7 +58,7 @@ bool is_sum(const Answer& answer, const Bucket& bucket, int32_t size) {
   return answer.output == sum;
 }
 
-// Links of some kB/s, so that nearly all is queued when what is urgent comes.
+// Sets rates of some kB/s, so that nearly all data is queued when urgent data comes.
 void slow_down(Cluster& cluster, Random& random) {
   cluster.set_all_delays(std::chrono::microseconds(random() % 2000));
   for (int32_t a = 0; a < cluster.size(); ++a)
@@ -69,9 +69,9 @@ void slow_down(Cluster& cluster, Random& random) {
 
 }  // namespace
 
-// As DistributedDataParallel does: a bucket is called when it and all before it are
-// ready.
-TEST_CASE("buckets that are ready in any order, of any priority, become their sums") {
+// Like DistributedDataParallel: a bucket is called when it and all buckets before it
+// are ready.
+TEST_CASE("buckets that are ready in any order, with any priority, become their sums") {
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);
     Random random(seed);
@@ -109,8 +109,8 @@ TEST_CASE("buckets that are ready in any order, of any priority, become their su
   }
 }
 
-// Without that rule the numbers of the calls stand for different buckets.
-TEST_CASE("calls in different orders end with a sentence, and never with a mixture") {
+// Without this rule the same call number stands for different buckets.
+TEST_CASE("calls in different orders end with an error, and never with a mixture") {
   size_t num_sums = 0, num_refused = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);

@@ -45,7 +45,7 @@ TEST_CASE("four members connect and reduce a megabyte", "[tcp]") {
   for (auto& m : members) m.communicator->shutdown(seconds(5));
 }
 
-TEST_CASE("what was called is not ahead, whether the engine has heard or not",
+TEST_CASE("an own call is not counted as ahead, even before the engine takes it up",
           "[tcp]") {
   auto members = connect_all(3);
   straggler::PolicyOptions skip;
@@ -69,7 +69,7 @@ TEST_CASE("what was called is not ahead, whether the engine has heard or not",
     stands.set_value();
     stopped.wait();
   });
-  stands.get_future().wait();  // else the call would do that itself
+  stands.get_future().wait();  // otherwise the call would run the turn
   auto last = allreduce(late, data[2], kHangs, skip);
   CHECK(late.committed_ahead() == 0);
   CHECK(late.called_ahead() == 0);
@@ -112,7 +112,8 @@ TEST_CASE("large and small messages pass each other between members", "[tcp]") {
   CHECK(got_small == small);
 }
 
-TEST_CASE("settings that differ are told to both sides with both values", "[tcp]") {
+TEST_CASE("both sides get an error with both values if their settings differ",
+          "[tcp]") {
   MemoryStore store;
   const auto first_engine = start_engine(), second_engine = start_engine();
   auto first = std::async(std::launch::async, [&] {
@@ -130,7 +131,7 @@ TEST_CASE("settings that differ are told to both sides with both values", "[tcp]
   }
 }
 
-TEST_CASE("a member that gives up leaves nobody waiting for it", "[tcp]") {
+TEST_CASE("a member that gives up leaves no other member waiting", "[tcp]") {
   MemoryStore store;
   std::vector<std::future<Status>> sides;
   for (const int32_t r : {0, 1, 2})
@@ -145,12 +146,13 @@ TEST_CASE("a member that gives up leaves nobody waiting for it", "[tcp]") {
     INFO(status.message());
     const bool has_both =
         status.message().find("a=2 and rank 2 has a=1") != status.message().npos;
-    // Rank 1 hears of it from rank 0, or finds it gone.
+    // Rank 1 gets this error from rank 0, or finds rank 0 gone.
     CHECK((has_both || (r == 1 && status.code() == Code::kRetryLater)));
   }
 }
 
-TEST_CASE("a member that comes after its group was given up hears why", "[tcp]") {
+TEST_CASE("a member that arrives after its group was given up gets the reason",
+          "[tcp]") {
   MemoryStore store;
   const auto first = start_engine();
   CHECK(connect(first, store, 0, 2, milliseconds(100)).status().code() ==
@@ -163,7 +165,7 @@ TEST_CASE("a member that comes after its group was given up hears why", "[tcp]")
             "on rank 0 while waiting for rank 1 to connect") != std::string::npos);
 }
 
-TEST_CASE("a member that never comes is named when the time is over", "[tcp]") {
+TEST_CASE("a member that never arrives is named when the time is over", "[tcp]") {
   MemoryStore store;
   std::vector<std::future<Status>> sides;
   for (const int32_t r : {0, 1, 3})
@@ -180,7 +182,7 @@ TEST_CASE("a member that never comes is named when the time is over", "[tcp]") {
   }
 }
 
-TEST_CASE("links are ordered while a group is there that asked for it", "[tcp]") {
+TEST_CASE("links are ordered while a group exists that has asked for it", "[tcp]") {
   const auto engine = start_engine();
   const auto is_ordered = [&] {
     bool is = false;
@@ -207,13 +209,13 @@ TEST_CASE("links are ordered while a group is there that asked for it", "[tcp]")
   CHECK_FALSE(is_ordered());
 }
 
-TEST_CASE("a closed member is seen by all that need it", "[tcp]") {
+TEST_CASE("all members that need a closed member get an error", "[tcp]") {
   auto members = connect_all(4);
   std::vector<std::vector<float>> data(4, std::vector<float>(1000));
   std::vector<std::future<End>> ends;
   for (size_t r = 0; r < 3; ++r)
     ends.push_back(allreduce(*members[r].communicator, data[r]));
-  members[3].communicator.reset();  // without goodbye
+  members[3].communicator.reset();  // without a goodbye
   for (auto& end : ends) {
     const Status status = end.get().status;
     INFO(status.message());
@@ -230,12 +232,12 @@ TEST_CASE("a child that a member forked does not keep its connections alive", "[
   if (child == 0) {
     ::close(hold[1]);
     char byte = 0;
-    [[maybe_unused]] const auto n = ::read(hold[0], &byte, 1);  // while the test runs
+    [[maybe_unused]] const auto n = ::read(hold[0], &byte, 1);  // until the close
     ::_exit(0);
   }
   std::vector<float> data(1000);
   auto end = allreduce(*members[0].communicator, data, seconds(60));
-  members[1].communicator.reset();  // without goodbye
+  members[1].communicator.reset();  // without a goodbye
   CHECK(end.wait_for(seconds(10)) == std::future_status::ready);
   ::close(hold[0]);
   ::close(hold[1]);
@@ -243,7 +245,7 @@ TEST_CASE("a child that a member forked does not keep its connections alive", "[
   CHECK(end.get().status.code() == Code::kPeerLost);
 }
 
-TEST_CASE("shutting down lets the others finish what they have", "[tcp]") {
+TEST_CASE("a shutdown lets the other members finish their calls", "[tcp]") {
   for (int repeat = 0; repeat < 10; ++repeat) {
     auto members = connect_all(3);
     std::vector<std::vector<float>> data(3, std::vector<float>(200'000, 1));
@@ -261,8 +263,8 @@ TEST_CASE("shutting down lets the others finish what they have", "[tcp]") {
   }
 }
 
-TEST_CASE("who shuts down waits for those that are behind in its calls", "[tcp]") {
-  // Too much for what the kernel takes: the messages wait for their receives.
+TEST_CASE("a shutdown waits for members that are behind in its calls", "[tcp]") {
+  // More data than the kernel takes, so the messages wait for their receives.
   for (const bool is_message : {false, true}) {
     auto members = connect_all(3);
     std::vector<std::vector<float>> data(3, std::vector<float>(500'000, 1));
@@ -308,7 +310,7 @@ TEST_CASE("who shuts down waits for those that are behind in its calls", "[tcp]"
   }
 }
 
-TEST_CASE("what is under way at the end gets an answer", "[tcp]") {
+TEST_CASE("calls that are under way at the end get an answer", "[tcp]") {
   auto members = connect_all(2);
   std::vector<float> data(10), more(10);
   auto first = allreduce(*members[1].communicator, data);
@@ -316,15 +318,16 @@ TEST_CASE("what is under way at the end gets an answer", "[tcp]") {
   CHECK(first.get().status.code() == Code::kAborted);
   auto second = allreduce(*members[1].communicator, more);
   CHECK(second.get().status.code() == Code::kAborted);
-  // The first contribution had left before the end, and is all that its owner, rank 0,
-  // needs.
+  // The first contribution left before the end, and its owner, rank 0, needs nothing
+  // else.
   auto third = allreduce(*members[0].communicator, data);
   CHECK(third.get().status.is_ok());
   auto fourth = allreduce(*members[0].communicator, data);
   CHECK(fourth.get().status.code() == Code::kPeerLost);
 }
 
-TEST_CASE("what a member sent before it gave the group up is read first", "[tcp]") {
+TEST_CASE("data that a member sent before it gave the group up is read first",
+          "[tcp]") {
   for (const size_t shared : {size_t{0}, size_t{64} << 10}) {
     for (const bool leaves : {false, true}) {
       MemoryStore store;
@@ -342,7 +345,7 @@ TEST_CASE("what a member sent before it gave the group up is read first", "[tcp]
       receive.on_done = [&](const Status& s, Rank) { received.set_value(s); };
       behind.receive(std::move(receive));
       auto second = allreduce(behind, b);
-      // Its contribution leaves, and then it reads nothing for a while.
+      // Its contribution leaves. Then it reads nothing for a while.
       std::promise<void> go_on;
       static_cast<void>(behind.failure());
       behind.engine().post([stopped = go_on.get_future().share()] { stopped.wait(); });
@@ -371,7 +374,7 @@ TEST_CASE("what a member sent before it gave the group up is read first", "[tcp]
   }
 }
 
-TEST_CASE("strangers on the port leave a group unharmed", "[tcp]") {
+TEST_CASE("strangers on the port do not harm a group", "[tcp]") {
   auto members = connect_all(2);
   for (auto& m : members) {
     auto address = transport::to_socket_address(m.engine->address());
@@ -399,7 +402,7 @@ TEST_CASE("strangers on the port leave a group unharmed", "[tcp]") {
 
 namespace {
 
-// A sum of one element in each of three calls, of which the first waits for its data.
+// Calls that sum one element. A call may wait for its data.
 struct HeldCalls {
   explicit HeldCalls(Communicator& c) : communicator(c) {}
 
@@ -429,8 +432,9 @@ bool is_over(const std::future<End>& end, milliseconds after) {
 
 }  // namespace
 
-TEST_CASE("a call whose data is still to come has its number, and later ones wait",
-          "[tcp]") {
+TEST_CASE(
+    "a call that waits for its data has its number, and later calls wait behind it",
+    "[tcp]") {
   auto members = connect_all(2);
   HeldCalls first(*members[0].communicator), second(*members[1].communicator);
   std::array<float, 3> a{}, b{1, 10, 100};
@@ -442,7 +446,7 @@ TEST_CASE("a call whose data is still to come has its number, and later ones wai
   ends.push_back(first.call(nullptr, a[2]));
   for (float& value : b) ends.push_back(second.call(nullptr, value));
   CHECK(first.numbers == std::vector<uint64_t>{1, 2, 3});
-  // Out of order: the first call still waits, and so do those behind it.
+  // Out of order: the first call still waits, and so do the calls behind it.
   a[1] = 20;
   first.communicator.release(*next, Status::ok());
   CHECK_FALSE(is_over(ends[1], milliseconds(50)));
@@ -453,13 +457,13 @@ TEST_CASE("a call whose data is still to come has its number, and later ones wai
   for (auto& end : ends) CHECK(end.get().status.is_ok());
   CHECK(a == std::array<float, 3>{3, 30, 300});
   CHECK(b == a);
-  // Nothing is left over: the next call does not wait.
+  // The next call does not wait.
   auto last = first.call(nullptr, a[0]), other = second.call(nullptr, b[0]);
   CHECK(last.get().status.is_ok());
   CHECK(other.get().status.is_ok());
 }
 
-TEST_CASE("a call whose data never comes fails for all, and the next ones work",
+TEST_CASE("a call whose data never comes fails on all members, and the next calls work",
           "[tcp]") {
   auto members = connect_all(2);
   HeldCalls first(*members[0].communicator), second(*members[1].communicator);
@@ -479,7 +483,8 @@ TEST_CASE("a call whose data never comes fails for all, and the next ones work",
   CHECK(b == 3);
 }
 
-TEST_CASE("sends stay behind held ones, and the end of the group ends those", "[tcp]") {
+TEST_CASE("sends stay behind held calls, and the end of the group ends held calls",
+          "[tcp]") {
   auto members = connect_all(2);
   Communicator& from = *members[0].communicator;
   std::array<char, 2> sent{'x', 'b'}, got{};
@@ -529,11 +534,11 @@ TEST_CASE("sends stay behind held ones, and the end of the group ends those", "[
   CHECK(open.get().status.code() == Code::kAborted);
 }
 
-TEST_CASE("the end of a group waits for a call that has just been let go", "[tcp]") {
-  // In shared memory: who sends sees at once that all has come.
+TEST_CASE("the end of a group waits for a call that has just been released", "[tcp]") {
+  // With shared memory the sender sees at once that all data has arrived.
   MemoryStore store;
   auto members = connect_all(2, store, seconds(5), 1 << 20);
-  // Not rank 0, which may have a question about its clock to answer.
+  // Not rank 0, which may have to answer a question about its clock.
   HeldCalls first(*members[1].communicator), second(*members[0].communicator);
   float a = 1, b = 2;
   const auto hold = std::make_shared<collectives::Hold>();
@@ -541,7 +546,7 @@ TEST_CASE("the end of a group waits for a call that has just been let go", "[tcp
   const auto ended =
       std::async(std::launch::async, [&] { first.communicator.shutdown(kHangs); });
   std::this_thread::sleep_for(milliseconds(20));
-  // The progress thread has a question of shutdown() before it, and then the call.
+  // The progress thread handles a question of shutdown() first, and then the call.
   std::promise<void> go_on;
   first.communicator.post([gate = go_on.get_future().share()] { gate.wait(); });
   std::this_thread::sleep_for(milliseconds(10));

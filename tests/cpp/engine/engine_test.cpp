@@ -51,19 +51,19 @@ TEST_CASE("work runs on the progress thread, in order", "[tcp]") {
   CHECK((*engine)->num_strangers() == 0);
 }
 
-TEST_CASE("a host that is not here is refused with a hint", "[tcp]") {
+TEST_CASE("an address that is not of this host is refused with a hint", "[tcp]") {
   auto engine = Engine::start("192.0.2.1", seconds(1), 0, 0);
   REQUIRE_FALSE(engine.is_ok());
   CHECK(engine.status().message().find("AIKIDO_SOCKET_IFNAME") != std::string::npos);
 }
 
-// A sanitizer needs descriptors to look at an exception.
+// A sanitizer needs descriptors to print an exception.
 #ifndef AIKIDO_IS_SANITIZED
-TEST_CASE("who gets too few descriptors is told so, however few", "[tcp]") {
+TEST_CASE("too few descriptors give an error, for any number of them", "[tcp]") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit few = before;
-  const int first = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // that is free
+  const int first = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // the first free one
   ::close(first);
   Status last;
   int num_told = 0;
@@ -78,13 +78,13 @@ TEST_CASE("who gets too few descriptors is told so, however few", "[tcp]") {
     CHECK(last.message().find("EMFILE (Too many open files); raise the limit") !=
           std::string::npos);
   }
-  CHECK(num_told > 5);  // the loop's, the uplink's, and the listener's
+  CHECK(num_told > 5);  // of the loop, the uplink and the listener
   CHECK(last.message().find("cannot listen on 127.0.0.1: EMFILE") == 0);
 }
 
 #endif
 
-TEST_CASE("a defect in what a caller does at once is not done again", "[tcp]") {
+TEST_CASE("work of a caller that has a defect is not done again", "[tcp]") {
   Alone alone;
   int times = 0;
   const auto fail = [&] {
@@ -103,7 +103,7 @@ TEST_CASE("a defect in what a caller does at once is not done again", "[tcp]") {
   CHECK(why.message().find("on purpose") != std::string::npos);
 }
 
-TEST_CASE("a defect aborts the groups, and nobody hangs", "[tcp]") {
+TEST_CASE("a defect aborts the groups, and no call hangs", "[tcp]") {
   Alone alone;
   bool ran_behind = false;
   alone.engine->run_and_wait([] { AIKIDO_CHECK(false, "on purpose"); });

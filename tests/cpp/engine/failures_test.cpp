@@ -8,7 +8,8 @@ using namespace aikido;
 using namespace aikido::engine;
 using std::chrono::milliseconds;
 
-TEST_CASE("a member that is lost, has left or is silent is named with the reason") {
+TEST_CASE(
+    "an error names a member that is lost, has left or is silent, with the reason") {
   const Status lost =
       lost_member(Rank(2), "g", Status(Code::kProtocol, "it speaks nonsense"));
   CHECK(lost.code() == Code::kProtocol);
@@ -31,7 +32,7 @@ TEST_CASE("a member that is lost, has left or is silent is named with the reason
         "is down, or the link is cut; look at its process and its machine");
 }
 
-TEST_CASE("a mismatch has both calls, a time-out all that are missing") {
+TEST_CASE("a mismatch names both calls, and a time-out names all missing members") {
   collectives::Call barrier, reduce;
   barrier.kind = collectives::CallKind::kBarrier;
   reduce.dtype = DType::kFloat32;
@@ -61,7 +62,7 @@ TEST_CASE("a mismatch has both calls, a time-out all that are missing") {
         std::string::npos);
 }
 
-TEST_CASE("a call that does not fit into memory says where") {
+TEST_CASE("a call that does not fit into memory says on which rank") {
   collectives::Call barrier;
   barrier.kind = collectives::CallKind::kBarrier;
   const Status full = no_memory(7, "g", barrier, Rank(2));

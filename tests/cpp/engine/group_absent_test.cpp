@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Members whose processes are stopped: the others keep the promises of the policy to
-// them as to members that compute, until heartbeat.timeout_ms.
+// Tests of members whose processes are stopped. Until heartbeat.timeout_ms the limits
+// of the policy hold for them as for members that compute.
 #include <algorithm>
 
 #include "harness/catch.h"
@@ -29,8 +29,8 @@ bool is_out(Cluster& cluster, int32_t rank) {
   return !cluster.group(0).view().has(Rank(rank));
 }
 
-// Ranks 0 and 1 of three call again and again, until a call takes longer than `limit`;
-// returns what they have got, and what is still under way.
+// Ranks 0 and 1 of three call again and again, until a call takes longer than `limit`.
+// Returns their answers, of which the last are still under way.
 std::vector<std::vector<AnswerPtr>> call_until_held(Cluster& cluster, const Call& call,
                                                     Duration limit) {
   std::vector<std::vector<AnswerPtr>> all;
@@ -45,7 +45,8 @@ std::vector<std::vector<AnswerPtr>> call_until_held(Cluster& cluster, const Call
 
 }  // namespace
 
-TEST_CASE("a stopped member is waited for when its log is full, as one that computes") {
+TEST_CASE(
+    "a stopped member with a full log is waited for, like a member that computes") {
   ClusterOptions options = patient(3);
   options.log_bytes = 16 << 10;
   Cluster cluster(options);
@@ -58,10 +59,10 @@ TEST_CASE("a stopped member is waited for when its log is full, as one that comp
   const auto missed = call_until_held(cluster, call, milliseconds(700));
   REQUIRE(missed.size() >= 3);
   CHECK(is_out(cluster, 2));
-  // The others stand still until it is back, and no longer.
+  // The others wait until it is back, and no longer.
   REQUIRE_FALSE(cluster.run_until_done(missed.back(), milliseconds(100)));
   cluster.run_until(begin + milliseconds(1500));
-  // Its log is empty then: what it missed is in its own memory.
+  // Its log is empty then, because the results that it missed are in its own memory.
   for (size_t i = 0; i < missed.size(); ++i) {
     cluster.run_for(milliseconds(20));
     const auto late = call_all(cluster, call, {2});
@@ -73,7 +74,8 @@ TEST_CASE("a stopped member is waited for when its log is full, as one that comp
   CHECK_FALSE(is_out(cluster, 2));
 }
 
-TEST_CASE("a stopped member misses no more operations in a row than are allowed") {
+TEST_CASE(
+    "a stopped member misses no more operations in a row than the policy allows") {
   const uint32_t most = GENERATE(1, 4);
   Cluster cluster(patient(3));
   cluster.set_all_delays(milliseconds(1));
@@ -98,7 +100,7 @@ TEST_CASE("a stopped member misses no more operations in a row than are allowed"
 }
 
 TEST_CASE(
-    "a member that is stopped for longer than heartbeat.timeout_ms delays nobody") {
+    "a member that is stopped for longer than heartbeat.timeout_ms delays no call") {
   ClusterOptions options = patient(3, milliseconds(1000));
   options.log_bytes = 16 << 10;
   Cluster cluster(options);
@@ -118,7 +120,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a call that is held back for a member that dies goes on at once") {
+TEST_CASE(
+    "a call that is held back for a member goes on at once when this member dies") {
   Cluster cluster(patient(3));
   cluster.set_all_delays(milliseconds(1));
   const Call call = skipping_call(2);
@@ -131,7 +134,8 @@ TEST_CASE("a call that is held back for a member that dies goes on at once") {
   CHECK(all_ok(missed.back()));
 }
 
-TEST_CASE("a call that is held back ends in time, and its text says for whom") {
+TEST_CASE(
+    "a call that is held back ends in time, and its text names the awaited member") {
   Cluster cluster(patient(3));
   cluster.set_all_delays(milliseconds(1));
   const Call call = skipping_call(2);
@@ -155,7 +159,8 @@ TEST_CASE("a call that is held back ends in time, and its text says for whom") {
   CHECK(behind->is_done());
 }
 
-TEST_CASE("who is done stays for a stopped member, until it is silent for too long") {
+TEST_CASE(
+    "a member that is done stays for a stopped member, until its silence is too long") {
   const bool comes_back = GENERATE(true, false);
   Cluster cluster(patient(3, milliseconds(3000)));
   cluster.set_all_delays(milliseconds(1));
@@ -178,7 +183,7 @@ TEST_CASE("who is done stays for a stopped member, until it is silent for too lo
   CHECK(late[0]->output == answers[0]->output);
 }
 
-TEST_CASE("who is out with a result in a group that cannot go on ends at once") {
+TEST_CASE("an excluded member with a result ends at once if its group cannot go on") {
   Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   const Call call = skipping_call();
@@ -186,8 +191,8 @@ TEST_CASE("who is out with a result in a group that cannot go on ends at once") 
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   answers = call_all(cluster, call, {0, 1, 2});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
-  cluster.run_for(milliseconds(30));  // rank 3 has the result, and has not called
-  // It will hear that it is out, and asks to come back too late.
+  cluster.run_for(milliseconds(30));  // rank 3 has the result, but has not called
+  // It will learn that it is excluded, and ask too late to rejoin.
   for (const int32_t r : {0, 1, 2})
     cluster.network.set_delay(Rank(3), Rank(r), milliseconds(500));
   cluster.stop(3, milliseconds(1000));
@@ -205,7 +210,7 @@ TEST_CASE("who is out with a result in a group that cannot go on ends at once") 
   CHECK(late[0]->status.code() == Code::kPeerLost);
 }
 
-TEST_CASE("a member at its limit knows that it is waited for") {
+TEST_CASE("a member at its limit of skips knows that it is waited for") {
   Cluster cluster(patient(3));
   cluster.set_all_delays(milliseconds(1));
   const Call call = skipping_call(2);
@@ -217,7 +222,7 @@ TEST_CASE("a member at its limit knows that it is waited for") {
     REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   }
   cluster.run_for(milliseconds(50));
-  CHECK_FALSE(cluster.group(2).is_waited_for());  // the others have called no more
+  CHECK_FALSE(cluster.group(2).is_waited_for());  // the others have made no more calls
   answers = call_all(cluster, call, {0, 1});
   cluster.run_for(milliseconds(50));
   CHECK(cluster.group(2).is_waited_for());
@@ -227,8 +232,7 @@ TEST_CASE("a member at its limit knows that it is waited for") {
   CHECK_FALSE(cluster.group(2).is_waited_for());
 }
 
-TEST_CASE(
-    "a seal goes out once the others have the results, whatever its giver calls") {
+TEST_CASE("a seal is sent when the others have the results, whatever its giver calls") {
   Cluster cluster(patient(3));
   cluster.set_all_delays(milliseconds(1));
   const Call call = skipping_call(3);
@@ -238,19 +242,19 @@ TEST_CASE(
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   answers = call_all(cluster, call, {0, 1});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
-  // Rank 1 has not said yet that it has the result.
+  // Rank 1 has not acknowledged the result yet.
   REQUIRE_FALSE(cluster.group(0).is_settled(Seq(3), Rank(2)));
   cluster.group(0).seal({Seq(3), Rank(2), 7});
   const auto word = cluster.receive(2, 0, 7, sizeof(int64_t));
   CHECK_FALSE(word->is_done());
-  // Its giver only makes calls from here on.
+  // From here on its giver only makes calls.
   (void)call_all(cluster, call, {0, 1});
   (void)call_all(cluster, call, {0, 1});
   REQUIRE(cluster.run_until_done({word}, milliseconds(1000)));
   int64_t value = 0;
   std::memcpy(&value, word->output.data(), sizeof value);
   CHECK(value == 1);
-  // The next one has nothing to wait for.
+  // The next seal has nothing to wait for.
   const auto again = cluster.receive(2, 1, 8, sizeof(int64_t));
   cluster.group(1).seal({Seq(1), Rank(2), 8});
   CHECK(cluster.run_until_done({again}, milliseconds(20)));

@@ -41,7 +41,7 @@ struct Told {
   }
 };
 
-// View 2 and later, of these members and owners.
+// View 2, with these members and owners.
 membership::View view_of(const std::vector<int32_t>& members,
                          const std::vector<int32_t>& owners) {
   membership::View view = membership::View::first_of(4);
@@ -55,7 +55,7 @@ membership::View view_of(const std::vector<int32_t>& members,
 
 }  // namespace
 
-TEST_CASE("an event says in which group it was, and what befell whom") {
+TEST_CASE("an event names its group, the member and the reason") {
   Told t;
   t.news.on_lost(Rank(3), {Code::kPeerLost, "rank 3 is lost", Rank(3)});
   const auto events = t.journal.after(0);
@@ -67,7 +67,7 @@ TEST_CASE("an event says in which group it was, and what befell whom") {
   CHECK(t.take() == Lines{"lost 3"});
 }
 
-TEST_CASE("who is late is suspected once until there is another view") {
+TEST_CASE("a late member is reported once in each view") {
   Told t;
   for (int i = 0; i < 1000; ++i) t.news.on_late(Rank(2));
   t.news.on_late(Rank(1));
@@ -78,7 +78,7 @@ TEST_CASE("who is late is suspected once until there is another view") {
   CHECK(t.take() == Lines{"late 2"});
 }
 
-TEST_CASE("who is silent is suspected once until it is heard again") {
+TEST_CASE("a silent member is reported once until it is heard again") {
   Told t;
   t.news.on_silent({});
   CHECK(t.take().empty());
@@ -94,7 +94,7 @@ TEST_CASE("who is silent is suspected once until it is heard again") {
   CHECK(t.take() == Lines{"silent 3"});
 }
 
-TEST_CASE("a view tells whose shards went to whom, and who is out or back") {
+TEST_CASE("a view reports moved shards, and excluded and rejoined members") {
   Told t;
   t.news.on_view(view_of({0, 1, 2, 3}, {0, 2, 3, 0}));
   CHECK(t.take() == Lines{"shards_moved 1 by 0 2 3"});
@@ -108,7 +108,7 @@ TEST_CASE("a view tells whose shards went to whom, and who is out or back") {
   CHECK(t.take() == Lines{"shards_back 1", "back 3"});
 }
 
-TEST_CASE("a view without a member that has said goodbye is no news") {
+TEST_CASE("a view without a member that has said goodbye is not reported") {
   Told t;
   t.news.on_left(Rank(3));
   t.news.on_view(view_of({0, 1, 2}, {0, 1, 2}));
@@ -118,7 +118,7 @@ TEST_CASE("a view without a member that has said goodbye is no news") {
   CHECK(t.take() == Lines{"shards_moved 2 by 0", "out 2"});
 }
 
-TEST_CASE("stand-ins for a member are told when they begin, not each of them") {
+TEST_CASE("stand-ins for a member are reported when they begin, and not each time") {
   Told t;
   TimePoint now = TimePoint() + minutes(1);
   for (int i = 0; i < 100; ++i, now += seconds(1))
@@ -131,7 +131,7 @@ TEST_CASE("stand-ins for a member are told when they begin, not each of them") {
   CHECK(t.take() == Lines{"stood_in 1 by 2"});
 }
 
-TEST_CASE("without a journal nothing is told") {
+TEST_CASE("without a journal nothing is reported") {
   GroupNews news(nullptr, "test", Rank(0), 4);
   news.on_late(Rank(1));
   news.on_silent({Rank(1)});
@@ -161,7 +161,8 @@ constexpr engine::HeartbeatOptions kHeartbeat{seconds(1), seconds(30)};
 
 }  // namespace
 
-TEST_CASE("who stands still is suspected, and who has left is not lost") {
+TEST_CASE(
+    "a member that stands still is silent, and a member that has left is not lost") {
   Journals j({.size = 3, .heartbeat = kHeartbeat});
   j.cluster.run_for(minutes(10));
   CHECK(j.of(0).empty());
@@ -179,7 +180,8 @@ TEST_CASE("who stands still is suspected, and who has left is not lost") {
   CHECK(j.of(1) == Lines{"silent 2", "lost 0"});
 }
 
-TEST_CASE("a death is told with its sentence, then who goes on with its shards") {
+TEST_CASE(
+    "a death is reported with its sentence, and then the new owners of the shards") {
   Journals j({.size = 4});
   j.cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(j.cluster, skip_sum_call(1000), {0, 1, 2, 3});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Members that are left out for a full log, and members that pass over what they
-// missed.
+// Tests of members that are excluded for a full log, and of members that skip through
+// the operations that they have missed.
 #include <algorithm>
 
 #include "harness/catch.h"
@@ -20,7 +20,7 @@ Call leaving_call(size_t count) {
   return call;
 }
 
-// Two are enough of it, and its log may fill.
+// A call that needs two contributors, and that waits if its log is full.
 Call waiting_call() {
   Call call = leaving_call(20'000);
   call.policy.log_full = straggler::LogFull::kWait;
@@ -36,7 +36,8 @@ ClusterOptions small_log() {
   return options;
 }
 
-// All call once, then 3 is late until its log is full. Returns the number of calls.
+// All members call once. Then rank 3 is late until its log is full. Returns the number
+// of calls.
 uint64_t fill_log(Cluster& cluster, const Call& call, Duration limit) {
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, call, {0, 1, 2, 3});
@@ -52,14 +53,14 @@ uint64_t fill_log(Cluster& cluster, const Call& call, Duration limit) {
 
 }  // namespace
 
-TEST_CASE("nobody waits for a member whose log is full: it is out, and comes back") {
+TEST_CASE("a member with a full log is excluded without a wait, and rejoins") {
   Cluster cluster(small_log());
   const Call call = leaving_call(500);
   const uint64_t seq = fill_log(cluster, call, milliseconds(60));
   CHECK_FALSE(cluster.group(0).view().has(Rank(3)));
   CHECK(cluster.group(0).standing() == Standing::kMember);
   CHECK(cluster.group(3).standing() == Standing::kRefused);
-  // Its calls say what to do.
+  // The errors of its calls say what to do.
   const auto fails = call_all(cluster, call, {3});
   REQUIRE(cluster.run_until_done(fails, milliseconds(10)));
   CHECK(fails[0]->status.code() == Code::kPeerLost);
@@ -80,7 +81,7 @@ TEST_CASE("nobody waits for a member whose log is full: it is out, and comes bac
   }
 }
 
-TEST_CASE("what is kept for a late member is one log, whatever the policies") {
+TEST_CASE("all policies share one log for a late member") {
   Cluster cluster(small_log());
   cluster.set_all_delays(milliseconds(1));
   Call call = leaving_call(500);
@@ -95,7 +96,7 @@ TEST_CASE("what is kept for a late member is one log, whatever the policies") {
   CHECK_FALSE(cluster.group(0).view().has(Rank(3)));
 }
 
-TEST_CASE("nobody leaves where full sums need everybody in the view") {
+TEST_CASE("a full log excludes no member if full sums need all members") {
   Cluster cluster(small_log());
   cluster.set_all_delays(milliseconds(1));
   Call full = allreduce_call(DType::kFloat32, 500, ReduceOp::kSum);
@@ -105,7 +106,8 @@ TEST_CASE("nobody leaves where full sums need everybody in the view") {
   const Call call = leaving_call(500);
   answers = call_all(cluster, call, {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
-  // The log has room for three, and for half as many again; then it is waited for.
+  // The log has room for three operations, and for half as many again. Then rank 3 is
+  // waited for.
   int num_ended = 0;
   while (num_ended < 20) {
     answers = call_all(cluster, call, {0, 1, 2});
@@ -125,7 +127,7 @@ TEST_CASE("nobody leaves where full sums need everybody in the view") {
   CHECK(all_ok(answers));
 }
 
-TEST_CASE("who never comes back delays nobody") {
+TEST_CASE("a member that never rejoins delays no call") {
   Cluster cluster(small_log());
   const Call call = leaving_call(500);
   fill_log(cluster, call, milliseconds(60));
@@ -136,7 +138,7 @@ TEST_CASE("who never comes back delays nobody") {
     CHECK(answers[0]->outcome.contributors.size() == 3);
   }
   CHECK_FALSE(cluster.group(0).view().has(Rank(3)));
-  // A death leaves fewer than a quorum: an error, and no smaller sum.
+  // After a death fewer than a quorum are left, which is an error and no smaller sum.
   cluster.kill(2);
   const auto fails = call_all(cluster, call, {0, 1});
   REQUIRE(cluster.run_until_done(fails, milliseconds(12'000)));
@@ -145,13 +147,15 @@ TEST_CASE("who never comes back delays nobody") {
           std::string::npos);
 }
 
-TEST_CASE("who is out when the view loses its majority is told, and so is its seal") {
+TEST_CASE(
+    "an excluded member gets an error when the view loses its majority, as does its "
+    "seal") {
   Cluster cluster(small_log());
   const Call call = leaving_call(500);
   const uint64_t seq = fill_log(cluster, call, milliseconds(60));
   cluster.run_for(milliseconds(50));
   REQUIRE(cluster.group(3).standing() == Standing::kRefused);
-  // A state that nobody can settle any more.
+  // A state that no member can acknowledge any more.
   cluster.group(0).seal({Seq(seq + 1), Rank(3), 7});
   const auto word = cluster.receive(3, 0, 7, sizeof(int64_t));
   const auto fails = call_all(cluster, call, {3});
@@ -170,14 +174,14 @@ TEST_CASE("who is out when the view loses its majority is told, and so is its se
         std::string::npos);
 }
 
-TEST_CASE("results between the state and the return come as for any return") {
+TEST_CASE("results between the copied state and the return arrive as in any return") {
   Cluster cluster(small_log());
   const Call call = leaving_call(500);
   const uint64_t seq = fill_log(cluster, call, milliseconds(60));
   cluster.run_for(milliseconds(50));
   REQUIRE(cluster.group(3).pass_over(Seq(seq)).is_ok());
   cluster.group(3).end_turn();
-  // Before anybody has taken it in.
+  // Before a view has taken it back.
   const auto missed = call_all(cluster, call, {0, 1, 2});
   REQUIRE(cluster.run_until_done(missed, milliseconds(100)));
   const auto late = call_all(cluster, call, {3});
@@ -187,17 +191,19 @@ TEST_CASE("results between the state and the return come as for any return") {
   CHECK(late[0]->outcome.skipped == std::vector<Rank>{Rank(3)});
 }
 
-TEST_CASE("a member that passes over is sent nothing more, and still serves") {
+TEST_CASE(
+    "a member that skips through an operation gets no more data of it, and still "
+    "serves") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   const Call call = leaving_call(40'000);
   auto answers = call_all(cluster, call, {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
-  // What goes to 3 is slow: the others have ended long before it has anything.
+  // Links to rank 3 are slow. The others have ended long before it has any result.
   for (const int32_t r : {0, 1, 2}) cluster.network.set_rate(Rank(r), Rank(3), 100'000);
   cluster.network.set_rate(Rank(3), Rank(0), 0);
   answers = call_all(cluster, call, {0, 1, 2});
-  // It passes over an operation of which it owns a shard that is not closed.
+  // It skips through an operation in which it owns a shard that is not closed.
   cluster.run_for(milliseconds(2));
   REQUIRE(cluster.group(3).pass_over(Seq(2)).is_ok());
   cluster.group(3).end_turn();
@@ -211,7 +217,7 @@ TEST_CASE("a member that passes over is sent nothing more, and still serves") {
   CHECK(all_ok(answers));
 }
 
-TEST_CASE("what is queued for a member that passes over is cancelled") {
+TEST_CASE("data that is queued for a member that skips through is cancelled") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   const Call call = leaving_call(40'000);
@@ -231,7 +237,7 @@ TEST_CASE("what is queued for a member that passes over is cancelled") {
     CHECK(cluster.group(r).counters().cancelled_bytes.load() > 30'000);
 }
 
-TEST_CASE("what cannot be passed over is said, and nothing changes") {
+TEST_CASE("a skip that is not possible is refused with a reason, and changes nothing") {
   Cluster cluster({.size = 3});
   cluster.set_all_delays(milliseconds(1));
   const Call call = leaving_call(300);
@@ -252,7 +258,7 @@ TEST_CASE("what cannot be passed over is said, and nothing changes") {
   all.insert(all.end(), waiting.begin(), waiting.end());
   REQUIRE(cluster.run_until_done(all, milliseconds(100)));
   CHECK(all_ok(all));
-  // One of which nobody had told when it was passed over.
+  // Rank 2 skips through an operation of which no member has told it.
   REQUIRE(cluster.group(2).pass_over(Seq(3)).is_ok());
   const auto fails = call_all(cluster, strict, {0, 1});
   REQUIRE(cluster.run_until_done(fails, milliseconds(100)));
@@ -261,7 +267,8 @@ TEST_CASE("what cannot be passed over is said, and nothing changes") {
         std::string::npos);
 }
 
-TEST_CASE("a full sum is not passed over, though a view could do without it") {
+TEST_CASE(
+    "a full sum cannot be skipped through, though a view could do without the member") {
   Cluster cluster({.size = 3});
   cluster.set_all_delays(milliseconds(1));
   Call full = allreduce_call(DType::kFloat32, 300);
@@ -275,7 +282,7 @@ TEST_CASE("a full sum is not passed over, though a view could do without it") {
   CHECK(all_ok(answers));
 }
 
-TEST_CASE("who has passed over a result leaves it to others who may return") {
+TEST_CASE("a member without a skipped result leaves a rejoining member to the others") {
   Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   const Call call = waiting_call();
@@ -284,7 +291,7 @@ TEST_CASE("who has passed over a result leaves it to others who may return") {
   cluster.stop(3, milliseconds(2000));
   cluster.run_for(milliseconds(300));
   REQUIRE_FALSE(cluster.group(0).view().has(Rank(3)));
-  // 0 is late, and what it misses comes slowly: it copies the state of 1.
+  // Rank 0 is late, and its missed data comes slowly. So it copies the state of rank 1.
   for (const int32_t r : {1, 2}) cluster.network.set_rate(Rank(r), Rank(0), 20'000);
   const auto missed = call_all(cluster, call, {1, 2});
   REQUIRE(cluster.run_until_done(missed, milliseconds(1000)));
@@ -294,20 +301,21 @@ TEST_CASE("who has passed over a result leaves it to others who may return") {
   cluster.group(0).end_turn();
   for (const int32_t r : {1, 2}) cluster.network.set_rate(Rank(r), Rank(0), 0);
   cluster.run_for(milliseconds(4000));
-  // The first that 3 asks is 0.
+  // Rank 3 asks rank 0 first.
   for (int32_t r = 0; r < 4; ++r) CHECK(cluster.group(r).view().has(Rank(3)));
   const auto late = call_all(cluster, call, {3});
   REQUIRE(cluster.run_until_done(late, milliseconds(500)));
   CHECK(late[0]->output == missed[0]->output);
 }
 
-TEST_CASE("of what was dropped nobody is taken back on trust") {
+TEST_CASE("a member is not taken back on trust if its results were dropped") {
   Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   const Call call = waiting_call();
   auto answers = call_all(cluster, call, {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
-  // 0 is late, and copies the state of 1 before it hears that 3 is left out.
+  // Rank 0 is late. It copies the state of rank 1 before it learns that rank 3 is
+  // excluded.
   for (const int32_t r : {1, 2, 3}) cluster.network.set_rate(Rank(r), Rank(0), 20'000);
   const auto missed = call_all(cluster, call, {1, 2, 3});
   REQUIRE(cluster.run_until_done(missed, milliseconds(1000)));
@@ -340,7 +348,7 @@ TEST_CASE("of what was dropped nobody is taken back on trust") {
   REQUIRE(place.is_ok());
   std::copy(bytes.begin(), bytes.end(), *place);
   handler->on_frame(Rank(3), header);
-  // It asks the others for a view with 3, or says that only they can tell.
+  // Rank 0 asks the others for a view with rank 3, or says that only they can decide.
   int num_asked = 0;
   cluster.network.set_tap(
       [&](Rank from, Rank to, const transport::FrameHeader& h, TimePoint arrives) {
@@ -352,7 +360,7 @@ TEST_CASE("of what was dropped nobody is taken back on trust") {
   CHECK((num_asked > 0) == !has_another_result);
 }
 
-TEST_CASE("a state is not settled while somebody lacks a result") {
+TEST_CASE("a state is not acknowledged while a member lacks a result") {
   Cluster cluster({.size = 3});
   cluster.set_all_delays(milliseconds(1));
   const Call call = leaving_call(300);

@@ -24,7 +24,7 @@ void check_failed(const AnswerPtr& a, Code code,
   CHECK(a->outcome.kind == collectives::OutcomeKind::kAborted);
   for (const auto& part : parts) CHECK(has(a->status, part));
 }
-// Nothing is left of what is over.
+// Checks that ended calls leave nothing behind.
 void check_idle(Cluster& cluster) {
   cluster.run_idle();
   for (int32_t r = 0; r < cluster.size(); ++r)
@@ -33,7 +33,7 @@ void check_idle(Cluster& cluster) {
 
 }  // namespace
 
-TEST_CASE("members in different calls all get a sentence with both") {
+TEST_CASE("members in different calls all get an error with both calls") {
   Call gather = allreduce_call(DType::kFloat32, 8);
   gather.kind = CallKind::kAllgather;
   Call longer = allreduce_call(DType::kFloat32, 9);
@@ -59,7 +59,7 @@ TEST_CASE("members in different calls all get a sentence with both") {
             a, Code::kInvalidArgument,
             {"calls " + describe(call), "calls " + describe(other),
              concat("rank ", odd, " calls"), "collective 1 of group \"test\""});
-      // The next one is not harmed.
+      // The next call works.
       answers.clear();
       for (int32_t r = 0; r < 3; ++r) answers.push_back(cluster.barrier(r));
       REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
@@ -69,16 +69,16 @@ TEST_CASE("members in different calls all get a sentence with both") {
   }
 }
 
-TEST_CASE("a mismatch that is seen before the own call is told at the call") {
+TEST_CASE("a mismatch that is seen before the own call is reported at the call") {
   Cluster cluster({.size = 2});
   cluster.allreduce(1, allreduce_call(DType::kFloat32, 8), floats(8));
   cluster.run_for(milliseconds(1));
-  const auto late = cluster.barrier(0);  // the owner
+  const auto late = cluster.barrier(0);  // rank 0 is the owner
   check_failed(late, Code::kInvalidArgument,
                {"all_reduce(sum, float32[8])", "barrier()"});
 }
 
-TEST_CASE("a time-out names who is missing and what it called last") {
+TEST_CASE("a time-out names the missing member and its last call") {
   for (const bool is_partial : {false, true}) {
     Cluster cluster({.size = 3});
     Call call = allreduce_call(DType::kFloat32, 100);
@@ -102,14 +102,16 @@ TEST_CASE("a time-out names who is missing and what it called last") {
            "rank 2 (its last call known here is number "});
       CHECK(a->status.culprit() == Rank(2));
     }
-    // The late one hears of it when it calls.
+    // The late member gets the error when it calls.
     const auto late = cluster.allreduce(2, call, floats(100));
     check_failed(late, Code::kTimedOut, {"on rank 0"});
     check_idle(cluster);
   }
 }
 
-TEST_CASE("who has not called is the cause of a time-out, whoever sees it first") {
+TEST_CASE(
+    "a member that has not called is the cause of a time-out, whichever rank sees it "
+    "first") {
   Call skip = allreduce_call(DType::kFloat32, 8);
   skip.policy.kind = straggler::Kind::kSkip;
   skip.policy.min_contributors = 4;
@@ -128,7 +130,8 @@ TEST_CASE("who has not called is the cause of a time-out, whoever sees it first"
   for (const Call& call :
        {allreduce_call(DType::kFloat32, 8), allreduce_call(DType::kFloat32, 400), skip,
         barrier, monitored, reduce, gather, large, bcast}) {
-    // Who times out first; of the others the last calls after the halfway questions.
+    // Rank `first` times out first. The last other rank calls after the halfway
+    // questions.
     for (const int32_t first : {0, 1, 3}) {
       Cluster cluster({.size = 4});
       cluster.set_all_delays(milliseconds(1));
@@ -147,7 +150,7 @@ TEST_CASE("who has not called is the cause of a time-out, whoever sees it first"
       cluster.run_for(milliseconds(400));
       answers.push_back(cluster.allreduce(2, barrier, {}));
       for (size_t i = 0; i < answers.size(); ++i) {
-        if (answers[i]->is_ok()) {  // gave what it has, and needs nothing
+        if (answers[i]->is_ok()) {  // it has given its data and needs nothing
           CHECK(call.kind == CallKind::kReduce);
           continue;
         }
@@ -175,7 +178,8 @@ TEST_CASE("a short time-out is long enough to skip a late member first") {
   }
 }
 
-TEST_CASE("a barrier is over after the earlier calls, later ones do not wait") {
+TEST_CASE(
+    "a barrier ends after the earlier calls, and later calls do not wait for it") {
   Cluster cluster({.size = 2});
   cluster.set_all_rates(1'000'000);
   const Call large = allreduce_call(DType::kFloat32, 10'000);
@@ -201,7 +205,7 @@ TEST_CASE("a barrier is over after the earlier calls, later ones do not wait") {
   check_idle(cluster);
 }
 
-TEST_CASE("a barrier behind a call that does not end has its own end") {
+TEST_CASE("a barrier behind a call that does not end has an end of its own") {
   Cluster cluster({.size = 2});
   const Call call = allreduce_call(DType::kFloat32, 8);
   const auto stuck = cluster.allreduce(0, call, floats(8), milliseconds(1000));
@@ -216,12 +220,12 @@ TEST_CASE("a barrier behind a call that does not end has its own end") {
     cluster.group(0).abort({Code::kAborted, "enough"});
     check_failed(long_one, Code::kAborted, {"enough"});
   }
-  SECTION("with the member that is lost") {
+  SECTION("with a member that is lost") {
     cluster.kill(1);
     cluster.turn();
     check_failed(long_one, Code::kPeerLost, {"rank 1 is lost"});
   }
-  SECTION("when what is before it fails") {
+  SECTION("after the call before it fails") {
     cluster.run_for(milliseconds(900));
     check_failed(stuck, Code::kTimedOut, {});
     CHECK_FALSE(long_one->is_done());
@@ -230,7 +234,7 @@ TEST_CASE("a barrier behind a call that does not end has its own end") {
   }
 }
 
-TEST_CASE("a call that failed sends no more of its caller's memory") {
+TEST_CASE("a failed call sends no more of its caller's memory") {
   for (const bool is_partial : {false, true}) {
     Cluster cluster({.size = 3});
     cluster.network.set_rate(Rank(0), Rank(1), 10'000);
@@ -253,8 +257,8 @@ TEST_CASE("a call that failed sends no more of its caller's memory") {
   }
 }
 
-TEST_CASE("a lost member ends what needs it, on all, whoever owns what") {
-  for (const size_t count : {1u, 1000u}) {  // one owner; an owner each
+TEST_CASE("a lost member ends the calls that need it on all members, for any owners") {
+  for (const size_t count : {1u, 1000u}) {  // one owner; an owner per rank
     for (int32_t lost = 0; lost < 4; ++lost) {
       for (int32_t not_called = 0; not_called < 4; ++not_called) {
         if (not_called == lost) continue;
@@ -282,7 +286,7 @@ TEST_CASE("a lost member ends what needs it, on all, whoever owns what") {
   }
 }
 
-TEST_CASE("a dead member ends calls that need it no more, and names itself") {
+TEST_CASE("a dead member ends calls that do not need it any more, and is named") {
   Cluster cluster({.size = 4});
   Call call = allreduce_call(DType::kFloat32, 1);
   call.kind = CallKind::kBroadcast;
@@ -299,7 +303,7 @@ TEST_CASE("a dead member ends calls that need it no more, and names itself") {
     check_failed(a, Code::kPeerLost, {why, describe(call)});
     CHECK(a->status.culprit() == Rank(2));
   }
-  // Later calls too: those that would only send, and those that wait for another.
+  // Later calls end, too: calls that only send, and calls that wait for another member.
   Call reduce = allreduce_call(DType::kFloat32, 1);
   reduce.kind = CallKind::kReduce;
   reduce.root = Rank(2);
@@ -309,7 +313,7 @@ TEST_CASE("a dead member ends calls that need it no more, and names itself") {
   check_idle(cluster);
 }
 
-TEST_CASE("a member that leaves because of a death says who died") {
+TEST_CASE("a member that leaves because of a death names the dead member") {
   Cluster cluster({.size = 3});
   const auto call = cluster.barrier(0);
   const auto message = cluster.receive(0, 1, 0, 4);
@@ -327,12 +331,12 @@ TEST_CASE("a member that leaves because of a death says who died") {
   CHECK(has(call->status, "rank 1 gave the group up"));
 }
 
-TEST_CASE("a member that leaves in order does not end what has all it needs") {
+TEST_CASE("a member that leaves in order does not end calls that have all their data") {
   Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});
   cluster.network.set_delay(Rank(0), Rank(2), milliseconds(50));
   const Call call = allreduce_call(DType::kFloat32, 10);
   std::vector<AnswerPtr> answers;
-  for (int32_t r = 0; r < 3; ++r)  // owned by rank 0: rank 2 has the result late
+  for (int32_t r = 0; r < 3; ++r)  // rank 0 owns it; rank 2 gets the result late
     answers.push_back(cluster.allreduce(r, call, floats(10)));
   cluster.run_for(milliseconds(1));
   REQUIRE(answers[1]->is_ok());
@@ -345,7 +349,7 @@ TEST_CASE("a member that leaves in order does not end what has all it needs") {
   cluster.run_for(milliseconds(60));
   CHECK(answers[0]->is_ok());
   CHECK(answers[2]->is_ok());
-  // What needs it is told why it cannot end.
+  // A call that needs rank 1 gets the reason.
   const auto next = cluster.barrier(0);
   cluster.run_for(milliseconds(60));
   check_failed(next, Code::kPeerLost,
@@ -354,7 +358,7 @@ TEST_CASE("a member that leaves in order does not end what has all it needs") {
   check_failed(cluster.barrier(1), Code::kAborted, {"is shut down"});
 }
 
-TEST_CASE("an abort ends everything on all members, now and later") {
+TEST_CASE("an abort ends all calls on all members, now and later") {
   Cluster cluster({.size = 3});
   const auto a = cluster.barrier(0);
   const auto b = cluster.barrier(1);
@@ -373,7 +377,8 @@ TEST_CASE("an abort ends everything on all members, now and later") {
   check_idle(cluster);
 }
 
-TEST_CASE("who gives the group up after a call spares it for the others") {
+TEST_CASE(
+    "a member that gives the group up after a call spares this call for the others") {
   Cluster cluster({.size = 3});
   cluster.network.set_delay(Rank(0), Rank(2), milliseconds(10));
   const Call call = allreduce_call(DType::kFloat32, 8);
@@ -389,18 +394,18 @@ TEST_CASE("who gives the group up after a call spares it for the others") {
   check_failed(later, Code::kAborted, {"rank 1 gave the group up", "enough"});
   CHECK_FALSE(answers[2]->is_done());
   check_failed(cluster.barrier(2), Code::kAborted, {"enough"});
-  SECTION("and it ends as it would have") {
+  SECTION("the call ends as it would have") {
     cluster.run_for(milliseconds(20));
     for (const auto& a : answers) CHECK(a->is_ok());
   }
-  SECTION("also when the one that gave up leaves") {
+  SECTION("the call also ends well if the member that gave up leaves") {
     cluster.group(1).leave();
     cluster.run_for(milliseconds(1));
     cluster.group(1).close_links();
     cluster.run_for(milliseconds(20));
     for (const auto& a : answers) CHECK(a->is_ok());
   }
-  SECTION("but not when somebody else gives up") {
+  SECTION("the call fails if another member gives up") {
     cluster.group(2).abort({Code::kAborted, "enough of that"});
     check_failed(answers[2], Code::kAborted, {"enough of that"});
   }
@@ -408,7 +413,7 @@ TEST_CASE("who gives the group up after a call spares it for the others") {
   check_idle(cluster);
 }
 
-TEST_CASE("a call that is spared ends when somebody has not called it") {
+TEST_CASE("a spared call ends if another member has not called it") {
   Cluster cluster({.size = 3});
   Call call = allreduce_call(DType::kUint8, 4);
   call.kind = CallKind::kGather;
@@ -424,7 +429,7 @@ TEST_CASE("a call that is spared ends when somebody has not called it") {
   check_idle(cluster);
 }
 
-TEST_CASE("closing a group answers what is under way") {
+TEST_CASE("closing a group answers the calls that are under way") {
   Cluster cluster({.size = 2});
   std::vector<AnswerPtr> answers = {cluster.barrier(0), cluster.receive(0, 1, 0, 4),
                                     cluster.send(0, 1, 0, Bytes(1000)),
@@ -440,7 +445,8 @@ TEST_CASE("closing a group answers what is under way") {
   }
 }
 
-TEST_CASE("a call by the inner backend ends when all have called, and compares calls") {
+TEST_CASE(
+    "a call by the inner backend ends when all have called, and compares the calls") {
   for (const CallKind kind : {CallKind::kAllreduce, CallKind::kReduceScatter,
                               CallKind::kBroadcast, CallKind::kAlltoall}) {
     Cluster cluster({.size = 3});
@@ -475,7 +481,7 @@ TEST_CASE("a call by the inner backend ends when all have called, and compares c
   }
 }
 
-TEST_CASE("a group of one needs nobody") {
+TEST_CASE("a group of one needs no other member") {
   Cluster cluster({.size = 1});
   Call skip = allreduce_call(DType::kFloat32, 10);
   skip.policy.kind = straggler::Kind::kSkip;
@@ -496,7 +502,7 @@ TEST_CASE("a group of one needs nobody") {
   check_idle(cluster);
 }
 
-TEST_CASE("counters tell what happened") {
+TEST_CASE("counters count operations, skips and failures") {
   Cluster cluster({.size = 3});
   Call skip = allreduce_call(DType::kFloat32, 10);
   skip.policy.kind = straggler::Kind::kSkip;
@@ -518,7 +524,8 @@ TEST_CASE("counters tell what happened") {
 
 namespace {
 
-// The far end of a link of a real group: takes everything, keeps the last abort.
+// Far end of a link of a real group. It takes all frames, and notes the loss of the
+// link.
 class Puppet final : public transport::LinkHandler {
  public:
   Result<std::byte*> on_frame_begin(Rank, const transport::FrameHeader& header,
@@ -573,7 +580,7 @@ struct Stage {
 
 }  // namespace
 
-TEST_CASE("nonsense from a peer loses the link and never the process") {
+TEST_CASE("nonsense from a peer loses the link, but never the process") {
   using transport::FrameKind;
   const auto sane = [](ReduceOp op, DType dtype) {
     return encode(allreduce_call(dtype, 4, op));
@@ -593,7 +600,7 @@ TEST_CASE("nonsense from a peer loses the link and never the process") {
     CHECK(stage.puppet.is_lost);
   }
   Stage stage;
-  stage.send(FrameKind::kP2pData, 1, {}, 300'000);  // large and unasked
+  stage.send(FrameKind::kP2pData, 1, {}, 300'000);  // large, without a request
   CHECK(stage.puppet.is_lost);
   Stage far_ahead;
   far_ahead.send(FrameKind::kContrib, uint64_t{1} << 40,
@@ -601,12 +608,12 @@ TEST_CASE("nonsense from a peer loses the link and never the process") {
   CHECK(far_ahead.puppet.is_lost);
 }
 
-TEST_CASE("frames that do not fit their call end it on all") {
+TEST_CASE("frames that do not fit their call end it on all members") {
   using transport::FrameKind;
   const auto call = encode(allreduce_call(DType::kFloat32, 4));
   for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData}) {
     Stage stage;
-    stage.send(kind, 1, call.view(), 20);  // 16 are right
+    stage.send(kind, 1, call.view(), 20);  // 16 would be right
     collectives::LocalCall local;
     Bytes memory(16);
     local.input = local.output = bytes_of(memory);
@@ -641,7 +648,7 @@ TEST_CASE("a second contribution to a shard that is folded ends the call") {
   CHECK(status.code() == Code::kInvalidArgument);
 }
 
-TEST_CASE("a block that did not fit ends the group of whoever was through") {
+TEST_CASE("a block that does not fit ends the group if its sender was done") {
   Cluster cluster({.size = 2});
   Call call;
   call.kind = CallKind::kAlltoall;
@@ -656,7 +663,7 @@ TEST_CASE("a block that did not fit ends the group of whoever was through") {
   CHECK(has(cluster.group(0).failure(), "group \"test\" has ended: make a new one"));
 }
 
-TEST_CASE("a call that was over before it was found to be another ends the group") {
+TEST_CASE("a call that had ended before its mismatch was found ends the group") {
   using transport::FrameKind;
   Stage stage;
   Call ours;
@@ -678,8 +685,10 @@ TEST_CASE("a call that was over before it was found to be another ends the group
   CHECK(has(stage.group.failure(), "group \"test\" has ended: make a new one"));
 }
 
-// Rank 0 finds it, and owns what comes next: its results must not overtake its word.
-TEST_CASE("the word of a difference comes before what its sender owns of later calls") {
+// Rank 0 finds the mismatch, and owns the next call. Its results must not overtake its
+// news.
+TEST_CASE(
+    "the news of a mismatch comes before results of later calls from the same rank") {
   Cluster cluster({.size = 3});
   for (const int32_t r : {1, 2})
     cluster.network.set_delay(Rank(0), Rank(r), transport::Lane::kControl,
@@ -705,7 +714,7 @@ TEST_CASE("the word of a difference comes before what its sender owns of later c
   for (const auto& a : next) check_failed(a, Code::kInvalidArgument, both);
 }
 
-TEST_CASE("a call that one member refuses fails on all with its sentence") {
+TEST_CASE("a call that one member refuses fails on all members with its sentence") {
   const Call call = allreduce_call(DType::kFloat32, 100);
   Call skip = call;
   skip.policy.kind = straggler::Kind::kSkip;
@@ -741,7 +750,7 @@ TEST_CASE("a call that one member refuses fails on all with its sentence") {
   }
 }
 
-TEST_CASE("a call that all refuse leaves nothing behind") {
+TEST_CASE("a call that all members refuse leaves nothing behind") {
   for (const int64_t apart : {0, 5}) {
     Cluster cluster({.size = 3});
     cluster.set_all_delays(milliseconds(1));
@@ -761,7 +770,7 @@ TEST_CASE("a call that all refuse leaves nothing behind") {
   }
 }
 
-TEST_CASE("what is over elsewhere when a member refuses it stays as it is") {
+TEST_CASE("a call that has ended elsewhere stays valid when a member refuses it") {
   Cluster cluster({.size = 3});
   Call call = allreduce_call(DType::kFloat32, 8);
   call.kind = CallKind::kBroadcast;
@@ -778,7 +787,7 @@ TEST_CASE("what is over elsewhere when a member refuses it stays as it is") {
   check_idle(cluster);
 }
 
-TEST_CASE("a group that is over can refuse as well") {
+TEST_CASE("a group that has ended can also refuse a call") {
   Cluster cluster({.size = 2});
   cluster.group(0).abort(Status(Code::kAborted, "enough"));
   cluster.group(0).refuse({Code::kInvalidArgument, "rank 0 refuses", Rank(0)});

@@ -17,7 +17,7 @@ using trace::SpanOutcome;
 
 namespace {
 
-// A clock of one member beside that of the cluster.
+// Clock of one member, with an offset and a drift from the clock of the cluster.
 class Skewed final : public Clock {
  public:
   Skewed(const Clock& base, Duration offset, double drift)
@@ -33,7 +33,7 @@ class Skewed final : public Clock {
   double drift_;
 };
 
-// A cluster in which rank r is r times `offset` and `drift` ahead.
+// A cluster in which the clock of rank r is ahead by r times `offset` and `drift`.
 struct Traced {
   std::vector<std::unique_ptr<Skewed>> clocks;
   Cluster cluster;
@@ -83,7 +83,8 @@ Call with_root(CallKind kind, uint64_t count) {
 
 }  // namespace
 
-TEST_CASE("a call tells when it was made, who called last and when, and its end") {
+TEST_CASE(
+    "the span of a call has its begin, the last caller with its time, and the end") {
   Traced t(3);
   t.recorder(0).arm();
   t.recorder(0).set_step(41);
@@ -107,11 +108,11 @@ TEST_CASE("a call tells when it was made, who called last and when, and its end"
   CHECK(span.end_ns == trace::to_ns(answers[0]->at));
   CHECK(span.detail == static_cast<uint8_t>(CallKind::kAllreduce));
   CHECK(span.outcome == SpanOutcome::kComplete);
-  // The others were not traced.
+  // The other members were not traced.
   CHECK(t.take(1, SpanKind::kOperation).empty());
 }
 
-TEST_CASE("a call that may skip has not waited for a member that is out of the view") {
+TEST_CASE("a call that may skip has not waited for an excluded member") {
   Traced t(4);
   Call call = floats(512);
   call.policy.kind = straggler::Kind::kSkip;
@@ -131,7 +132,7 @@ TEST_CASE("a call that may skip has not waited for a member that is out of the v
   CHECK(spans[1].first_ns >= spans[1].begin_ns + 5'000'000);
 }
 
-TEST_CASE("who calls last has waited for nobody") {
+TEST_CASE("the member that calls last has waited for no other member") {
   Traced t(2);
   t.recorder(1).arm();
   std::vector<AnswerPtr> answers{t.allreduce(0, floats(64))};
@@ -145,7 +146,7 @@ TEST_CASE("who calls last has waited for nobody") {
   CHECK(spans[0].peer == -1);
 }
 
-TEST_CASE("a call that ends without a late member says who was left out") {
+TEST_CASE("the span of a call that ends without a late member names this member") {
   Traced t(3);
   for (int32_t r = 0; r < 3; ++r) t.recorder(r).arm();
   Call call = floats(512);
@@ -169,7 +170,7 @@ TEST_CASE("a call that ends without a late member says who was left out") {
 }
 
 TEST_CASE(
-    "what a call has not of a primary is a hole, with the backup that filled it") {
+    "a missing contribution of a primary is a hole, with the backup that filled it") {
   Traced t(4);
   Call call = skip_sum_call(512);
   call.op = ReduceOp::kAvg;
@@ -182,7 +183,7 @@ TEST_CASE(
     REQUIRE(t.cluster.run_until_done(answers, seconds(5)));
     t.cluster.run_for(milliseconds(100));
   };
-  for (int i = 0; i < 4; ++i) call_all_of({0, 1, 2});  // lags are known
+  for (int i = 0; i < 4; ++i) call_all_of({0, 1, 2});  // so that lags are known
   for (int32_t r = 0; r < 4; ++r) t.recorder(r).arm();
   t.recorder(0).set_step(41);
   call_all_of({0, 1, 2});
@@ -199,7 +200,7 @@ TEST_CASE(
       if (span.kind == SpanKind::kOperation) calls.push_back(span);
       if (span.kind != SpanKind::kHole) continue;
       holes.push_back(span);
-      CHECK(calls.size() == span.number - 5);  // those of a call come before it
+      CHECK(calls.size() == span.number - 5);  // holes come before their call
     }
     REQUIRE(calls.size() == 3);
     for (const Span& span : calls) CHECK(span.shard == 3);
@@ -229,7 +230,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a call without backups, or that fails, has no holes") {
+TEST_CASE("a call without backups, or a failed call, has no holes") {
   Traced t(3);
   t.recorder(0).arm();
   Call call = skip_sum_call(64);
@@ -251,7 +252,7 @@ TEST_CASE("a call without backups, or that fails, has no holes") {
   CHECK(num_data_shards == std::vector<int>{0, 2});
 }
 
-TEST_CASE("who gets from the root has waited for the root alone") {
+TEST_CASE("a receiver of the root's data has waited for the root alone") {
   Traced t(3);
   for (int32_t r = 0; r < 3; ++r) t.recorder(r).arm();
   const Call call = with_root(CallKind::kBroadcast, 8);
@@ -275,7 +276,7 @@ TEST_CASE("who gets from the root has waited for the root alone") {
   CHECK(root[0].first_ns == root[0].begin_ns);
 }
 
-TEST_CASE("whose data goes by the inner backend waits for all, whoever is the root") {
+TEST_CASE("a call by the inner backend waits for all members, whichever is the root") {
   Traced t(3);
   t.recorder(1).arm();
   Call call = with_root(CallKind::kBroadcast, 1 << 20);
@@ -300,7 +301,7 @@ TEST_CASE("whose data goes by the inner backend waits for all, whoever is the ro
   CHECK(spans[0].peer == 2);
 }
 
-TEST_CASE("a root that gives what is too large to wait elsewhere has waited itself") {
+TEST_CASE("a root whose data is too large to be sent ahead has waited itself") {
   Traced t(3);
   t.recorder(0).arm();
   const Call call = with_root(CallKind::kBroadcast, 512);
@@ -319,7 +320,9 @@ TEST_CASE("a root that gives what is too large to wait elsewhere has waited itse
   CHECK(spans[0].first_ns >= trace::to_ns(called));
 }
 
-TEST_CASE("who gives to the root has waited for nobody, unless it ends in vain") {
+TEST_CASE(
+    "a member that gives data to the root has waited for nobody, unless its call "
+    "fails") {
   Traced t(3);
   t.recorder(1).arm();
   const Call small = with_root(CallKind::kReduce, 8);
@@ -330,7 +333,7 @@ TEST_CASE("who gives to the root has waited for nobody, unless it ends in vain")
   REQUIRE(spans.size() == 1);
   CHECK(spans[0].peer == -1);
   CHECK(spans[0].first_ns == spans[0].begin_ns);
-  // Rank 0 is not there to give.
+  // Rank 0 does not call the broadcast.
   const auto alone = t.broadcast(1, with_root(CallKind::kBroadcast, 8));
   REQUIRE(t.cluster.run_until_done({alone}, seconds(30)));
   REQUIRE_FALSE(alone->is_ok());
@@ -340,7 +343,8 @@ TEST_CASE("who gives to the root has waited for nobody, unless it ends in vain")
   CHECK(spans[0].first_ns == spans[0].end_ns);
 }
 
-TEST_CASE("a call under way is taken with whom it waits for, and again at its end") {
+TEST_CASE(
+    "a call under way has a span with the awaited member, and another one at its end") {
   Traced t(3);
   t.recorder(0).arm();
   std::vector<AnswerPtr> answers{t.allreduce(0, floats(64)),
@@ -374,7 +378,7 @@ TEST_CASE("a group that is gone is not asked for its calls") {
   CHECK(recorder.take().spans.empty());
 }
 
-TEST_CASE("a call that fails has a span that says so") {
+TEST_CASE("a call that fails has a span with this outcome") {
   Traced t(2);
   t.recorder(0).arm();
   const auto answer = t.allreduce(0, floats(64));
@@ -385,7 +389,7 @@ TEST_CASE("a call that fails has a span that says so") {
   CHECK(spans[0].outcome == SpanOutcome::kFailed);
 }
 
-TEST_CASE("each frame of data that comes has a span, with its bytes and sender") {
+TEST_CASE("each frame of data that arrives has a span with its bytes and its sender") {
   Traced t(2);
   t.recorder(0).arm();
   std::vector<AnswerPtr> answers{t.allreduce(0, floats(512)),
@@ -399,10 +403,10 @@ TEST_CASE("each frame of data that comes has a span, with its bytes and sender")
     CHECK(span.end_ns >= span.begin_ns);
     bytes += span.bytes;
   }
-  CHECK(bytes == 2048);  // half as contribution, half as result
+  CHECK(bytes == 2048);  // half in contributions, half in results
 }
 
-TEST_CASE("members learn how the clock of rank 0 goes beside theirs") {
+TEST_CASE("members learn how the clock of rank 0 relates to their own clock") {
   Traced t(3, seconds(5), 50e-6);
   CHECK_FALSE(t.cluster.group(1).trace().clock_of_rank_0());
   t.cluster.run_for(milliseconds(100));
@@ -418,7 +422,7 @@ TEST_CASE("members learn how the clock of rank 0 goes beside theirs") {
   }
 }
 
-TEST_CASE("a member that does not answer is asked no second time") {
+TEST_CASE("a member that does not answer is not asked a second time") {
   Traced t(2);
   t.cluster.run_for(milliseconds(100));
   t.cluster.stop(0, seconds(30));
@@ -430,7 +434,7 @@ TEST_CASE("a member that does not answer is asked no second time") {
   CHECK(t.cluster.group(1).trace().next_look());
 }
 
-TEST_CASE("answers that nobody asked for, or about another time, say nothing") {
+TEST_CASE("answers without a question, or with an impossible time, are ignored") {
   ManualClock clock;
   trace::Recorder recorder(16, &clock);
   engine::GroupTrace trace(&recorder, "test", Rank(1), 2);
@@ -455,7 +459,7 @@ TEST_CASE("answers that nobody asked for, or about another time, say nothing") {
   CHECK(trace.clock_of_rank_0());
 }
 
-TEST_CASE("rank 0 is asked again and again at once, then after pauses") {
+TEST_CASE("rank 0 is asked several times at once, and then after pauses") {
   using trace::ClockOffset;
   ManualClock clock;
   trace::Recorder recorder(16, &clock);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What a group does about its view: who is in it, what is sent on, who may return.
+// Tests of the view of a group: its members, the results that are sent again, and the
+// members that rejoin.
 #include <set>
 
 #include "harness/catch.h"
@@ -20,7 +21,7 @@ TEST_CASE("a group without trouble stays in its first view") {
   for (int32_t r = 0; r < 3; ++r) CHECK(cluster.group(r).view().number == 1);
 }
 
-TEST_CASE("a group goes on in a view without a member that died") {
+TEST_CASE("a group goes on in a view without a dead member") {
   for (const size_t count : {10u, 1000u}) {
     Cluster cluster({.size = 4});
     cluster.set_all_delays(milliseconds(1));
@@ -37,7 +38,7 @@ TEST_CASE("a group goes on in a view without a member that died") {
       CHECK_FALSE(view.has(Rank(0)));
       CHECK(view == cluster.group(1).view());
     }
-    // And later calls need nothing more.
+    // Later calls need no further view.
     answers = call_all(cluster, skip_sum_call(count), {1, 2, 3});
     REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
     CHECK(all_ok(answers));
@@ -45,7 +46,8 @@ TEST_CASE("a group goes on in a view without a member that died") {
   }
 }
 
-TEST_CASE("nobody contributes to what all have when an owner is lost") {
+TEST_CASE(
+    "members do not contribute again to results that all have when an owner is lost") {
   constexpr size_t kCount = 1'000'000;  // floats: a shard has 1 MB
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
@@ -54,7 +56,8 @@ TEST_CASE("nobody contributes to what all have when an owner is lost") {
   const Bytes input = random_elements(call.dtype, call.count, 7);
   std::vector<AnswerPtr> answers;
   for (int32_t r = 0; r < 4; ++r) answers.push_back(cluster.allreduce(r, call, input));
-  // All have the results of ranks 0, 1 and 2, and that of rank 3 never comes.
+  // All members have the results of ranks 0, 1 and 2. The result of rank 3 never
+  // arrives.
   uint64_t contributed = 0;
   cluster.network.set_tap([&](Rank from, Rank to, const transport::FrameHeader& h,
                               TimePoint arrives) {
@@ -77,7 +80,8 @@ TEST_CASE("nobody contributes to what all have when an owner is lost") {
   cluster.network.set_tap({});
 }
 
-TEST_CASE("a group goes on without a member that leaves after another has died") {
+TEST_CASE(
+    "a group goes on without a member that leaves after another member has died") {
   Cluster cluster({.size = 5, .min_shard_bytes = 1 << 20});  // rank 0 owns all
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(10), {0, 1, 2, 3, 4});
@@ -103,7 +107,8 @@ TEST_CASE("a group goes on without a member that leaves after another has died")
   CHECK(all_ok(answers));
 }
 
-TEST_CASE("who is out is told at once when too few are left to take it back") {
+TEST_CASE(
+    "an excluded member gets an error at once when too few are left to take it back") {
   Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
@@ -131,14 +136,16 @@ TEST_CASE("a member is busy until the others have all results of its calls") {
   cluster.group(0).ask_settled();
   cluster.run_for(milliseconds(10));
   CHECK(cluster.group(0).is_drained());
-  CHECK(cluster.group(0).is_busy());  // rank 3 lacks what rank 2 sends
+  CHECK(cluster.group(0).is_busy());  // rank 3 lacks the result of rank 2
   cluster.run_for(milliseconds(100));
   CHECK_FALSE(cluster.group(0).is_busy());  // although rank 3 has not called
   const auto late = call_all(cluster, skip_sum_call(300), {3});
   CHECK(late[0]->is_ok());
 }
 
-TEST_CASE("a member that stands still or has heard of a failure keeps nobody busy") {
+TEST_CASE(
+    "a member that stands still or has learned of a failure keeps no other member "
+    "busy") {
   Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
@@ -161,7 +168,7 @@ TEST_CASE("a member that stands still or has heard of a failure keeps nobody bus
   CHECK_FALSE(cluster.group(0).is_busy());
 }
 
-TEST_CASE("with half of its members lost a group says why it cannot go on") {
+TEST_CASE("a group that has lost half of its members says why it cannot go on") {
   Cluster cluster({.size = 2});
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(10), {0, 1});
@@ -174,7 +181,7 @@ TEST_CASE("with half of its members lost a group says why it cannot go on") {
   CHECK(cluster.group(0).view().number == 1);
 }
 
-TEST_CASE("a member that stands still is out, joins again and has the same results") {
+TEST_CASE("a member that stands still is excluded, rejoins and gets the same results") {
   Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
@@ -192,7 +199,7 @@ TEST_CASE("a member that stands still is out, joins again and has the same resul
     CHECK(cluster.group(r).view().has(Rank(3)));
     CHECK(cluster.group(r).view() == cluster.group(0).view());
   }
-  // Its caller gets what it missed at once, and is in what comes then.
+  // Its caller gets the missed results at once, and contributes to later operations.
   for (const auto& others : missed) {
     const auto late = call_all(cluster, skip_sum_call(300), {3});
     REQUIRE(cluster.run_until_done(late, milliseconds(500)));
@@ -209,7 +216,7 @@ TEST_CASE("a member that stands still is out, joins again and has the same resul
   CHECK(answers[0]->outcome.skipped.empty());
 }
 
-TEST_CASE("what was forgotten behind a strict call under way is not promised") {
+TEST_CASE("results that were dropped behind an open strict call are not promised") {
   ClusterOptions options{.size = 4};
   options.log_bytes = 12 << 10;
   Cluster cluster(options);
@@ -220,8 +227,9 @@ TEST_CASE("what was forgotten behind a strict call under way is not promised") {
   std::vector<AnswerPtr> barriers;  // the first tells all that all have the result
   for (const int32_t r : {0, 1, 2, 3}) barriers.push_back(cluster.barrier(r));
   REQUIRE(cluster.run_until_done(barriers, milliseconds(100)));
-  // 2 gets the results from 0 last, and tells 1 that it has them, not 0. So 1 forgets
-  // what is more than its log, and 0 keeps it for 3.
+  // Rank 2 gets the results of rank 0 last. It acknowledges them to rank 1, but not to
+  // rank 0. So rank 1 drops the results beyond its log, and rank 0 keeps them for rank
+  // 3.
   cluster.network.set_delay(Rank(0), Rank(2), milliseconds(10));
   const TimePoint back = cluster.clock.now() + milliseconds(1000);
   cluster.stop(3, milliseconds(1000));
@@ -248,7 +256,7 @@ TEST_CASE("what was forgotten behind a strict call under way is not promised") {
   CHECK(all_ok(barriers));
 }
 
-TEST_CASE("a full result whose bytes are stuck is given up by its owner") {
+TEST_CASE("an owner gives up a full result whose bytes are stuck") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   for (int i = 0; i < 12; ++i)
@@ -265,15 +273,17 @@ TEST_CASE("a full result whose bytes are stuck is given up by its owner") {
   for (const auto& answer : answers) CHECK(answer->output == answers[0]->output);
 }
 
-TEST_CASE("an error reaches one that was out and has lost who told it") {
+TEST_CASE(
+    "an error reaches an excluded member that has lost the rank which reported it") {
   Cluster cluster(with_heartbeats(5));
   cluster.set_all_delays(milliseconds(1));
-  // Of 1 and 2, which exclude each other, 2 is later.
+  // Ranks 1 and 2 exclude each other, and rank 2 is later.
   for (const int32_t r : {0, 1, 3, 4})
     cluster.network.set_delay(Rank(r), Rank(2), milliseconds(5));
   auto answers = call_all(cluster, skip_sum_call(10), {0, 1, 2, 3, 4});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
-  // 1 calls what 2 then refuses to, while they have no connection, and 1 stands still.
+  // Rank 1 calls an operation that rank 2 then refuses. Meanwhile they have no
+  // connection, and rank 1 stands still.
   auto late = call_all(cluster, skip_sum_call(10), {1});
   cluster.run_for(milliseconds(2));
   const TimePoint back = cluster.clock.now() + milliseconds(400);
@@ -286,14 +296,15 @@ TEST_CASE("an error reaches one that was out and has lost who told it") {
   for (const auto& a : answers) CHECK(a->status.code() == Code::kInvalidArgument);
   REQUIRE(cluster.run_until_done(late, milliseconds(1000)));
   CHECK(late[0]->status.message().find("no such tensor") != std::string::npos);
-  // From there on it calls with the others.
+  // After that, rank 1 calls with the others.
   cluster.run_for(milliseconds(1000));
   answers = call_all(cluster, skip_sum_call(10), {0, 1, 3, 4});
   REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
   CHECK(all_ok(answers));
 }
 
-TEST_CASE("who alone has what failed on all others is refused with a sentence") {
+TEST_CASE(
+    "a member that alone has the result of a call that failed elsewhere is refused") {
   ClusterOptions options = with_heartbeats(4);
   options.min_shard_bytes = 1 << 20;  // rank 0 owns all
   Cluster cluster(options);
@@ -302,7 +313,8 @@ TEST_CASE("who alone has what failed on all others is refused with a sentence") 
   call.policy.min_contributors = 4;
   auto answers = call_all(cluster, call, {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
-  // 0 closes with all of them, and what it says from here on comes when it is out.
+  // Rank 0 closes with all members. All that it sends from here on arrives when it is
+  // excluded.
   const TimePoint back = cluster.clock.now() + milliseconds(12'000);
   cluster.network.set_tap(
       [back](Rank from, Rank, const transport::FrameHeader&, TimePoint arrives) {

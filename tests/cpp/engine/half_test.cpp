@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Skippable operations that half of four members call, while the others are late
-// (straggler/skip.h, Note [half of the members]).
+// Tests of skippable operations that half of four members call, while the others are
+// late (straggler/skip.h, Note [half of the members]).
 #include <map>
 
 #include "harness/late_member.h"
@@ -22,7 +22,8 @@ struct Half {
     for (int op = 0; op < 10; ++op) run({});
   }
 
-  // 0 and 1 call, 2 later, and 3 after 400 ms; how long the first two took.
+  // Ranks 0 and 1 call, rank 2 after `lag`, and rank 3 after `last`. Returns the time
+  // that the first two take.
   Duration run(Duration lag, Duration last = {}) {
     const TimePoint start = cluster.clock.now();
     answers.clear();
@@ -41,7 +42,7 @@ struct Half {
     return took;
   }
 
-  // In the shard of each owner.
+  // Number of contributors in the shard of each owner.
   std::map<int32_t, size_t> num_contributors() const {
     std::map<int32_t, size_t> counts;
     for (const auto& shard : answers.front()->outcome.shards)
@@ -54,11 +55,12 @@ struct Half {
 
 }  // namespace
 
-TEST_CASE("half of the members end an operation, and who comes third is not blamed") {
+TEST_CASE(
+    "half of the members end an operation, and the third member is not suspected") {
   Half half;
   const uint32_t view = half.cluster.group(0).view().number;
-  // Of the third: its own shard is closed when it has called, and gets no contribution
-  // of the last. Its result is a little late.
+  // The shard of rank 2 is closed when it has called, and gets no contribution of rank
+  // 3. The result of rank 2 is a little late.
   TimePoint first_result = TimePoint::max();
   half.cluster.network.set_tap(
       [&](Rank from, Rank, const transport::FrameHeader& h, TimePoint arrives) {
@@ -77,7 +79,7 @@ TEST_CASE("half of the members end an operation, and who comes third is not blam
   CHECK(half.cluster.group(0).view().number == view);
 }
 
-TEST_CASE("half of the members are not enough where they own all shards") {
+TEST_CASE("half of the members are not enough if they own all shards") {
   Half half;
   for (const int32_t late : {2, 3}) {
     for (int32_t r = 0; r < 4; ++r)

@@ -22,7 +22,8 @@ Heartbeats group_of(int32_t size, const HeartbeatOptions& options = kOptions) {
   return beats;
 }
 
-// Looks at every interval from `from` to `until`; who of `heard` was heard each time.
+// Looks at every interval from `from` to `until`. Each time the members in `heard` have
+// been heard.
 void live(Heartbeats& beats, Duration from, Duration until,
           const std::set<int32_t>& heard = {}) {
   for (Duration t = from; t <= until; t += seconds(1)) {
@@ -33,11 +34,11 @@ void live(Heartbeats& beats, Duration from, Duration until,
 
 }  // namespace
 
-TEST_CASE("a heartbeat goes to whoever was told nothing for an interval") {
+TEST_CASE("a heartbeat goes to each member that was sent nothing for an interval") {
   struct Row {
     Duration now;
-    std::vector<int32_t> told;    // before the look
-    std::vector<int32_t> beaten;  // at it
+    std::vector<int32_t> told;    // sent a frame before the look
+    std::vector<int32_t> beaten;  // get a heartbeat at the look
   };
   auto beats = group_of(4);
   for (const Row& row : std::vector<Row>{{milliseconds(999), {}, {}},
@@ -56,7 +57,7 @@ TEST_CASE("a heartbeat goes to whoever was told nothing for an interval") {
   CHECK(*beats.next_look() == kBegin + milliseconds(5100));
 }
 
-TEST_CASE("whoever is not heard for longer than the time-out is silent") {
+TEST_CASE("a member that is not heard for longer than the time-out is silent") {
   auto beats = group_of(4);
   live(beats, seconds(1), seconds(30), {1, 3});
   CHECK(beats.silent().empty());
@@ -70,7 +71,7 @@ TEST_CASE("whoever is not heard for longer than the time-out is silent") {
   CHECK(beats.silence(Rank(2)) == seconds(40));
 }
 
-TEST_CASE("a member that is heard again is silent no more") {
+TEST_CASE("a member that is heard again is not silent any more") {
   auto beats = group_of(2);
   live(beats, seconds(1), seconds(50));
   CHECK(beats.silence(Rank(1)).has_value());
@@ -82,10 +83,10 @@ TEST_CASE("a member that is heard again is silent no more") {
   CHECK(beats.silence(Rank(1)).has_value());
 }
 
-TEST_CASE("a member that was stopped itself finds nobody silent") {
+TEST_CASE("a member that was stopped itself takes no other member for silent") {
   auto beats = group_of(3);
   live(beats, seconds(1), seconds(20), {1});  // rank 2 is silent for 20 s
-  // Stopped for an hour, and the first look comes before anybody was heard.
+  // Stopped for an hour. The first look comes before any member was heard.
   beats.on_time(kBegin + std::chrono::hours(1));
   CHECK(beats.silent().empty());
   CHECK_FALSE(beats.is_anybody_silent());
@@ -100,7 +101,7 @@ TEST_CASE("a member that was stopped itself finds nobody silent") {
   CHECK(beats.silence(Rank(2)) == seconds(31));
 }
 
-TEST_CASE("nobody beats for members that are not there") {
+TEST_CASE("members that are not connected get no heartbeats") {
   Heartbeats beats(kOptions, 3);
   CHECK_FALSE(beats.next_look().has_value());
   beats.add(Rank(2), kBegin + seconds(5));
@@ -112,7 +113,7 @@ TEST_CASE("nobody beats for members that are not there") {
   CHECK(beats.on_time(kBegin + seconds(100)).empty());
   CHECK(beats.silent().empty());
   CHECK_FALSE(beats.is_anybody_silent());
-  // One that comes late has its whole time.
+  // A member that connects late has its whole time.
   beats.add(Rank(1), kBegin + seconds(200));
   live(beats, seconds(201), seconds(230));
   CHECK(beats.silent().empty());

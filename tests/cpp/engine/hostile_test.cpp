@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// A member with the right token that does not keep to the rules: its link is lost or
-// the call fails with a sentence, and what it can take of our memory has a bound.
+// Tests of a member with the right token that breaks the protocol. Its link is lost or
+// the call fails with an error, and it can take only a bounded part of our memory.
 
 #include "engine/group.h"
 #include "harness/catch.h"
@@ -17,14 +17,14 @@ namespace {
 
 constexpr uint64_t kWindow = 16 << 10;
 
-// Rank 0 of a group of three, whose others are in our hands.
+// Rank 0 of a group of three. The test plays the other ranks.
 struct Hostile {
   ManualClock clock;
   transport::LoopbackNetwork network{&clock, 256};
   std::array<RecordingHandler, 3> far;
   std::array<std::unique_ptr<transport::Link>, 3> links;
   std::unique_ptr<engine::Group> group;
-  std::vector<std::shared_ptr<std::vector<std::byte>>> said;  // while it is on its way
+  std::vector<std::shared_ptr<std::vector<std::byte>>> said;  // until it is sent
 
   explicit Hostile(uint64_t largest_call_bytes = uint64_t{1} << 60) {
     engine::GroupOptions o;
@@ -52,10 +52,10 @@ struct Hostile {
     std::optional<Call> call = {};
     uint16_t shard = 0;
     uint64_t offset = 0;
-    std::optional<uint64_t> total = {};  // offset and bytes
+    std::optional<uint64_t> total = {};  // default: offset and bytes
     int32_t tag = 0;
     std::optional<std::string> text = {};
-    std::optional<uint8_t> mask = {};  // a verdict behind the call
+    std::optional<uint8_t> mask = {};  // a result header behind the call
   };
   void say(const Said& s, size_t from = 1) {
     transport::OutMessage m;
@@ -119,9 +119,9 @@ void check_lost(const Hostile& h, const std::string& part) {
   CHECK(h.group->failure().code() == Code::kProtocol);
 }
 
-// One shard: rank 0 owns it.
+// One shard, which rank 0 owns.
 const Call kSmall = allreduce_call(DType::kFloat32, 10);
-// Three shards, one for each.
+// Three shards, one for each rank.
 const Call kLarge = allreduce_call(DType::kFloat32, 48);
 
 }  // namespace
@@ -134,7 +134,7 @@ TEST_CASE("a contribution of another size than agreed fails the call") {
     check_failed(answer,
                  concat("rank 1 sends ", bytes, " bytes where rank 0 expects 40"));
     CHECK(h.lost().empty());
-    // The others are told.
+    // The other members are told.
     CHECK(h.far[2].kinds.back() == FrameKind::kAbort);
   }
 }
@@ -148,7 +148,7 @@ TEST_CASE("a second contribution fails the call, and is not added") {
   check_failed(answer, "rank 1 sends 40 bytes");
 }
 
-TEST_CASE("a result for the shard of another fails the call") {
+TEST_CASE("a result for the shard of another owner fails the call") {
   for (const int shard : {0, 2, 3, 65535}) {
     Hostile h;
     const auto answer = h.allreduce(kLarge);
@@ -160,7 +160,7 @@ TEST_CASE("a result for the shard of another fails the call") {
   }
 }
 
-TEST_CASE("what is of no hop, or of a hop of others, fails the call") {
+TEST_CASE("a frame of no hop, or of a hop between other ranks, fails the call") {
   Call ring = allreduce_call(DType::kFloat32, 48);  // 64 bytes a shard, from rank 2
   ring.algorithm = Algorithm::kRing;
   using Said = Hostile::Said;
@@ -187,7 +187,7 @@ TEST_CASE("what is of no hop, or of a hop of others, fails the call") {
       CHECK(h.lost().empty());
     }
   }
-  // Nobody can have a result before all have called.
+  // No member can have a result before all have called.
   Hostile h;
   h.say({.kind = result, .bytes = 64, .call = ring, .shard = 2}, 2);
   check_failed(h.allreduce(ring), "rank 2 sends 64 bytes where rank 0 expects 0");
@@ -211,7 +211,7 @@ TEST_CASE("a message without its beginning ends the link") {
   check_failed(h.allreduce(kSmall), "rank 1 is lost");
 }
 
-TEST_CASE("a frame that is far ahead ends the link") {
+TEST_CASE("a frame of a call that is far ahead ends the link") {
   for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kReady,
                           FrameKind::kData, FrameKind::kAbort}) {
     for (const uint64_t seq : {uint64_t{1} << 32, ~uint64_t{0}}) {
@@ -222,14 +222,14 @@ TEST_CASE("a frame that is far ahead ends the link") {
   }
 }
 
-TEST_CASE("failures of calls that nobody made are kept in a bounded number") {
+TEST_CASE("the number of failures that are kept for calls not made here is bounded") {
   Hostile h;
   for (uint64_t seq = 1; seq <= 20'000 && h.lost().empty(); ++seq)
     h.say({.kind = FrameKind::kAbort, .seq = seq, .text = "no"});
   check_lost(h, "a frame of collective 16385, 0 are called here");
 }
 
-TEST_CASE("an abort with an absurd text is a sentence in the end") {
+TEST_CASE("an abort with an absurd text becomes a readable sentence") {
   Hostile h;
   const auto answer = h.allreduce(kSmall);
   std::string text = "\x1b]0;\xff\x01 so much for that";
@@ -242,14 +242,14 @@ TEST_CASE("an abort with an absurd text is a sentence in the end") {
   CHECK(answer->status.message().size() == 1024);
 }
 
-TEST_CASE("a member that does not keep to the window for calls is lost") {
+TEST_CASE("a member that exceeds the window for calls is lost") {
   Hostile h;
   uint64_t seq = 1;
   for (; seq < 1000 && h.lost().empty(); ++seq)
     h.say({.seq = seq, .bytes = 40, .call = kSmall});
   check_lost(h, "more than its window for collectives that are not called here");
   CHECK(seq < 2 + 2 * kWindow / (1024 + 40) + 2);
-  // So is one that sends no data, and results count by themselves.
+  // A member that sends no data is lost, too, and results are counted separately.
   Hostile asking;
   for (seq = 1; seq < 100 && asking.lost().empty(); ++seq)
     asking.say({.kind = FrameKind::kReady, .seq = seq, .call = kSmall});
@@ -267,7 +267,7 @@ TEST_CASE("a member that does not keep to the window for calls is lost") {
   check_lost(committing, "more than its window");
 }
 
-TEST_CASE("what is only announced of a call takes no memory, and has a limit") {
+TEST_CASE("a call that is only announced takes no memory, and its size is limited") {
   const Call huge = allreduce_call(DType::kFloat32, uint64_t{1} << 48);
   Hostile h;
   h.say({.call = huge, .total = huge.bytes() / 3 / 64 * 64 + 64});
@@ -278,21 +278,21 @@ TEST_CASE("what is only announced of a call takes no memory, and has a limit") {
   check_lost(sane, "more than 1048576");
 }
 
-TEST_CASE("calls that fail before they are made here have a bound") {
+TEST_CASE("the number of calls that fail before they are made here is bounded") {
   Hostile h;
-  for (const size_t r : {size_t{1}, size_t{2}}) {  // so they say
+  for (const size_t r : {size_t{1}, size_t{2}}) {  // by their own report
     h.far[r].num_called = 1 << 30;
     h.say({.kind = FrameKind::kHeartbeat}, r);
   }
   uint64_t seq = 1;
   for (; seq < 100'000 && h.lost().empty(); ++seq) {
     h.say({.seq = seq, .bytes = 40, .call = kSmall});
-    h.say({.seq = seq, .bytes = 40, .call = kLarge});  // not what it said before
+    h.say({.seq = seq, .bytes = 40, .call = kLarge});  // another call than before
     if (seq == 1) check_failed(h.allreduce(kSmall), "rank 1 calls");
   }
   check_lost(h, "too many policies, or failures ahead of our calls");
   CHECK(seq < 40'000);
-  // One that says how far it is, is told of each failure until there are too many.
+  // A member that reports its calls is told of each failure, until there are too many.
   Hostile other;
   for (seq = 1; seq < 100'000 && other.lost().empty(); ++seq) {
     other.say({.seq = seq, .bytes = 40, .call = kSmall});
@@ -301,7 +301,7 @@ TEST_CASE("calls that fail before they are made here have a bound") {
   CHECK(has(other.lost(), "it has not called for more than 16384 failed calls"));
 }
 
-TEST_CASE("policies that nobody here has asked for have a bound") {
+TEST_CASE("the number of policies that only a peer has used is bounded") {
   Hostile h;
   Call call = kSmall;
   call.policy.kind = straggler::Kind::kSkip;
@@ -315,7 +315,7 @@ TEST_CASE("policies that nobody here has asked for have a bound") {
   CHECK(skips < 1100);
 }
 
-TEST_CASE("messages that come unasked keep to the window") {
+TEST_CASE("messages without a request must keep to the window") {
   Hostile h;
   uint64_t number = 1;
   for (; number < 1000 && h.lost().empty(); ++number)
@@ -324,7 +324,7 @@ TEST_CASE("messages that come unasked keep to the window") {
   CHECK(number == 1 + kWindow / (64 + 256) + 1);
 }
 
-TEST_CASE("messages that nobody asked for end the link") {
+TEST_CASE("messages that need a request end the link if they come without one") {
   struct Case {
     std::vector<Hostile::Said> said;
     std::string part;

@@ -20,7 +20,7 @@ Call floats(uint64_t count) {
   return call;
 }
 
-// Would hold more than there is memory for.
+// An operation that needs more memory than there is.
 struct Greedy final : collectives::Operation {
   explicit Greedy(testing::IdleHost* host)
       : Operation(host, Seq(7), floats(8), Rank(1)) {}
@@ -35,7 +35,7 @@ struct Greedy final : collectives::Operation {
 
 }  // namespace
 
-TEST_CASE("a frame that no memory can hold is refused with a sentence") {
+TEST_CASE("a frame for which there is no memory is refused with an error") {
   testing::IdleHost host(2);
   Greedy greedy(&host);
   transport::FrameHeader header;
@@ -45,7 +45,7 @@ TEST_CASE("a frame that no memory can hold is refused with a sentence") {
             "rank 2 has no memory for what the others send") != std::string::npos);
 }
 
-TEST_CASE("a call that members can make is read, with what follows it") {
+TEST_CASE("a call that members can make is read, and so are the bytes behind it") {
   const auto encoded = collectives::encode(floats(8));
   std::vector<std::byte> bytes(encoded.view().begin(), encoded.view().end());
   bytes.push_back(std::byte{7});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Members that find each other by their handles: sooner, later, again, without some.
+// Tests of members that find each other by their handles: early, late, again, and
+// without some of them.
 
 #include <future>
 #include <optional>
@@ -21,7 +22,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// A process: its engine outlives the views that it takes part in.
+// A process. Its engine outlives the groups in which it takes part.
 struct Member {
   std::shared_ptr<Engine> engine;
   Handle handle;
@@ -73,7 +74,7 @@ std::future<Status> join_soon(Member& member, int64_t uuid, Handles texts,
   });
 }
 
-// All at once; all succeed.
+// All members join at once, and all succeed.
 void join_all(const std::vector<Member*>& members, int64_t uuid) {
   std::vector<std::future<Status>> joining;
   for (Member* m : members) joining.push_back(join_soon(*m, uuid, handles(members)));
@@ -84,7 +85,7 @@ void join_all(const std::vector<Member*>& members, int64_t uuid) {
   }
 }
 
-// What every member has after each has given 1, 2, 4, ... by its place in `members`.
+// Reduces 1, 2, 4, ... by the place in `members`. Returns the sum on each member.
 std::vector<float> reduce(const std::vector<Member*>& members) {
   std::vector<std::vector<float>> data;
   for (size_t i = 0; i < members.size(); ++i)
@@ -119,13 +120,13 @@ TEST_CASE("members that have handles need no store", "[tcp]") {
   }
 }
 
-TEST_CASE("a member alone joins nobody", "[tcp]") {
+TEST_CASE("a single member joins without any other member", "[tcp]") {
   auto m = start();
   CHECK(join(m, 1, handles({&m})).is_ok());
   CHECK(reduce({&m}) == std::vector<float>{1});
 }
 
-TEST_CASE("whoever is early waits for whoever is late, lower or higher", "[tcp]") {
+TEST_CASE("an early member waits for a late one of lower or higher rank", "[tcp]") {
   auto m = start(3);
   const auto all = handles({&m[0], &m[1], &m[2]});
   const size_t late = GENERATE(0u, 1u, 2u);
@@ -138,7 +139,7 @@ TEST_CASE("whoever is early waits for whoever is late, lower or higher", "[tcp]"
   CHECK(reduce({&m[0], &m[1], &m[2]}) == std::vector<float>(3, 7));
 }
 
-TEST_CASE("members drop out and come back, and the epoch grows for all", "[tcp]") {
+TEST_CASE("members leave and come back, and the epoch grows for all", "[tcp]") {
   auto m = start(3);
   join_all({&m[0], &m[1], &m[2]}, 1);
   int64_t uuid = 2;
@@ -157,7 +158,7 @@ TEST_CASE("members drop out and come back, and the epoch grows for all", "[tcp]"
   }
 }
 
-TEST_CASE("a view of a process that is gone does not stop the next one", "[tcp]") {
+TEST_CASE("a group with a process that is gone does not stop the next group", "[tcp]") {
   auto m = start(3);
   join_all({&m[0], &m[1], &m[2]}, 1);
   m[1].view.reset();
@@ -166,7 +167,8 @@ TEST_CASE("a view of a process that is gone does not stop the next one", "[tcp]"
   CHECK(reduce({&m[2], &m[0]}) == std::vector<float>(2, 3));
 }
 
-TEST_CASE("who never comes is named, and the view of before is whole", "[tcp]") {
+TEST_CASE("a member that never arrives is named, and the previous group still works",
+          "[tcp]") {
   auto m = start(3);
   join_all({&m[0], &m[1]}, 1);
   const auto all = handles({&m[0], &m[2], &m[1]});
@@ -177,7 +179,7 @@ TEST_CASE("who never comes is named, and the view of before is whole", "[tcp]") 
   CHECK(a.culprit() == Rank(1));
   contains(a.message(),
            "group \"joined\": Timed out on rank 0 while waiting for rank 1 to connect");
-  // Told by the first, or by its own clock.
+  // Told by the first member, or by its own clock.
   contains(b.message(), "Timed out on rank ");
   contains(b.message(), "while waiting for rank 1 to connect");
   CHECK(b.culprit() == Rank(1));
@@ -186,8 +188,8 @@ TEST_CASE("who never comes is named, and the view of before is whole", "[tcp]") 
   CHECK(reduce({&m[0], &m[2], &m[1]}) == std::vector<float>(3, 7));
 }
 
-TEST_CASE("nobody goes on before all are connected to all", "[tcp]") {
-  // Members 0 and 1 have each other; 2 has both but is held back behind its door.
+TEST_CASE("no member goes on before all are connected to each other", "[tcp]") {
+  // Members 0 and 1 are connected to each other. Member 2 does not join.
   auto m = start(3);
   const auto all = handles({&m[0], &m[1], &m[2]});
   auto first = join_soon(m[0], 1, all, milliseconds(200));
@@ -198,7 +200,7 @@ TEST_CASE("nobody goes on before all are connected to all", "[tcp]") {
   contains(told.message(), "rank 0 gave the group up");
 }
 
-TEST_CASE("members with another uuid do not meet", "[tcp]") {
+TEST_CASE("members with different uuids do not connect", "[tcp]") {
   auto m = start(2);
   const auto both = handles({&m[0], &m[1]});
   auto a = join_soon(m[0], 1, both, seconds(1));
@@ -209,7 +211,7 @@ TEST_CASE("members with another uuid do not meet", "[tcp]") {
   contains(dialler.message(), "it hung up");
 }
 
-TEST_CASE("settings that differ are told to both sides", "[tcp]") {
+TEST_CASE("both sides get an error if their settings differ", "[tcp]") {
   auto m = start(2);
   const auto both = handles({&m[0], &m[1]});
   auto a = join_soon(m[0], 1, both, seconds(20), {}, "a=1");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Why calls end when members leave in order.
+// Tests of the errors of calls when members leave in order.
 
 #include "engine/group.h"
 #include "harness/catch.h"
@@ -30,7 +30,9 @@ void leave(Cluster& cluster, int32_t rank) {
 
 }  // namespace
 
-TEST_CASE("why a call fails is heard from who failed it, after others have left") {
+TEST_CASE(
+    "a call fails with the reason of the member that failed it, after others have "
+    "left") {
   for (const bool is_called : {false, true}) {
     Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});  // owned by rank 0
     const Call call = allreduce_call(DType::kFloat32, 100);
@@ -47,7 +49,7 @@ TEST_CASE("why a call fails is heard from who failed it, after others have left"
     REQUIRE(cluster.run_until_done({failing}, milliseconds(60)));
     check_failed(failing, Code::kInvalidArgument, "rank 1 refuses");
     CHECK(failing->status.culprit() == Rank(1));
-    // Later it counts that one is gone.
+    // Later the error says that a member has left.
     cluster.run_for(milliseconds(100));
     auto behind = late();
     CHECK(behind->is_done());
@@ -55,7 +57,8 @@ TEST_CASE("why a call fails is heard from who failed it, after others have left"
   }
 }
 
-TEST_CASE("who has no time left or has seen a death does not wait for why one left") {
+TEST_CASE(
+    "a call without time, or after a death, does not wait for the reason of a leave") {
   for (const bool is_death : {false, true}) {
     Cluster cluster({.size = 4, .min_shard_bytes = 1 << 20});  // owned by rank 0
     const Call call = allreduce_call(DType::kFloat32, 100);
@@ -71,7 +74,7 @@ TEST_CASE("who has no time left or has seen a death does not wait for why one le
   }
 }
 
-TEST_CASE("each one that leaves gives time to hear why") {
+TEST_CASE("each member that leaves gives time to learn its reason") {
   Cluster cluster({.size = 4, .min_shard_bytes = 1 << 20});  // owned by rank 0
   const Call call = allreduce_call(DType::kFloat32, 100);
   auto waiting = cluster.allreduce(2, call, floats(100));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Strict calls whose number one member takes without making them.
+// Tests of strict calls whose number one member uses up without making the call.
 
 #include "engine/group.h"
 #include "harness/catch.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Groups that follow each other over one store, whoever is early or late.
+// Tests of groups that follow each other over one store, with early and late ranks.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ std::shared_ptr<Communicator> made(std::future<Made> future) {
   return *result;
 }
 
-// All add one; who does not meet the others gets no sum.
+// All ranks add one. A rank that did not meet the others gets no sum.
 void check_sum(const std::vector<std::shared_ptr<Communicator>>& group) {
   std::vector<std::vector<float>> data(group.size(), std::vector<float>(3, 1));
   std::vector<std::future<End>> ends;
@@ -48,7 +48,7 @@ void check_sum(const std::vector<std::shared_ptr<Communicator>>& group) {
 
 }  // namespace
 
-TEST_CASE("a group follows another over the same store, whoever is late", "[tcp]") {
+TEST_CASE("a group follows another over the same store, with any late rank", "[tcp]") {
   for (const int32_t size : {2, 4}) {
     for (int32_t late = 0; late < size; ++late) {
       MemoryStore store;
@@ -63,7 +63,7 @@ TEST_CASE("a group follows another over the same store, whoever is late", "[tcp]
           m.communicator.reset();
           next[static_cast<size_t>(r)] = connect_soon(m.engine, store, r, size);
         }
-        // It is still in the former group, then in none.
+        // The late rank is still in the former group, and then in no group.
         auto& m = members[static_cast<size_t>(late)];
         std::this_thread::sleep_for(milliseconds(30));
         m.communicator->shutdown(seconds(5));
@@ -82,7 +82,8 @@ TEST_CASE("a larger and a smaller group follow over the same store", "[tcp]") {
   MemoryStore store;
   auto members = connect_all(3, store);
   auto former = members[0].communicator;
-  // Early, and of another size: rank 0 is still in the group of three.
+  // Rank 1 is early, and its group has another size: rank 0 is still in the group of
+  // three.
   members[1].communicator->shutdown(seconds(5));
   members[2].communicator->shutdown(seconds(5));
   auto one = connect_soon(members[2].engine, store, 1, 2);
@@ -103,9 +104,9 @@ TEST_CASE("a larger and a smaller group follow over the same store", "[tcp]") {
   check_sum(group);
 }
 
-TEST_CASE("what a crashed group has left in the store is passed over", "[tcp]") {
+TEST_CASE("entries that a crashed group has left in the store are ignored", "[tcp]") {
   MemoryStore store;
-  // Nobody is there any more, as after a crash: engines, ports and all.
+  // No process is left, as after a crash: no engine and no port.
   connect_all(3, store);
   auto two = connect_soon(start_engine(), store, 2, 3);
   auto one = connect_soon(start_engine(), store, 1, 3);
@@ -114,7 +115,7 @@ TEST_CASE("what a crashed group has left in the store is passed over", "[tcp]") 
   check_sum({made(std::move(zero)), made(std::move(one)), made(std::move(two))});
 }
 
-TEST_CASE("after a group that was given up another one follows", "[tcp]") {
+TEST_CASE("another group follows a group that was given up", "[tcp]") {
   MemoryStore store;
   const auto zero = start_engine(), one = start_engine();
   CHECK_FALSE(connect(zero, store, 0, 2, milliseconds(50)).is_ok());
@@ -123,7 +124,7 @@ TEST_CASE("after a group that was given up another one follows", "[tcp]") {
   check_sum({made(connect_soon(zero, store, 0, 2)), made(std::move(early))});
 }
 
-TEST_CASE("a group that nobody follows is told from one that is late", "[tcp]") {
+TEST_CASE("a time-out says why rank 0 did not answer", "[tcp]") {
   MemoryStore store;
   connect_all(2, store);
   const Status gone = connect(start_engine(), store, 1, 2, milliseconds(200)).status();
@@ -134,7 +135,7 @@ TEST_CASE("a group that nobody follows is told from one that is late", "[tcp]") 
                             "last try: connecting to 127.0.0.1") == 0);
   CHECK(gone.message().find("ECONNREFUSED") != std::string::npos);
 
-  // An engine that has no such group answers nothing.
+  // An engine that has no such group does not answer.
   const auto other = start_engine();
   {
     auto first = connect_soon(other, store, 0, 2);
@@ -147,7 +148,7 @@ TEST_CASE("a group that nobody follows is told from one that is late", "[tcp]") 
   CHECK(job.message().find("it may belong to another job") != std::string::npos);
 }
 
-TEST_CASE("all learn alike whether they share memory and cores", "[tcp]") {
+TEST_CASE("all ranks learn in the same way if they share memory and cores", "[tcp]") {
   constexpr size_t kShared = 1 << 20;
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
   for (const int32_t size : {2, 4})
@@ -167,8 +168,8 @@ TEST_CASE("all learn alike whether they share memory and cores", "[tcp]") {
 
 namespace {
 
-// Tells nobody where the ranks are, and says so at once if it is `curt`. Rank 0 hears
-// that all have read it.
+// A store that tells no rank the addresses, and says so at once if it is `curt`. Rank 0
+// gets the answer that all have read them.
 class ReticentStore final : public membership::Store {
  public:
   explicit ReticentStore(bool curt = false) : is_curt_(curt) {}
@@ -190,7 +191,7 @@ class ReticentStore final : public membership::Store {
 
 }  // namespace
 
-TEST_CASE("who does not hear where the ranks are gives up", "[tcp]") {
+TEST_CASE("a rank that does not learn the addresses gives up", "[tcp]") {
   for (const bool is_curt : {false, true}) {
     ReticentStore store(is_curt);
     auto zero = connect_soon(start_engine(), store, 0, 2);
@@ -206,7 +207,7 @@ TEST_CASE("who does not hear where the ranks are gives up", "[tcp]") {
   }
 }
 
-TEST_CASE("who meets rank 0 as that goes hears so", "[tcp]") {
+TEST_CASE("a rank that meets rank 0 while it leaves gets an error", "[tcp]") {
   for (const bool is_in_order : {false, true}) {
     ReticentStore store;
     auto zero = connect_soon(start_engine(), store, 0, 2);
@@ -224,8 +225,8 @@ TEST_CASE("who meets rank 0 as that goes hears so", "[tcp]") {
 
 namespace {
 
-// In the process of rank 0: who asks where the ranks are asks late, and nobody is told
-// anything once it has gone.
+// A store in the process of rank 0. Ranks ask late for the addresses, and get no answer
+// after the process has gone.
 class OwnedStore final : public membership::Store {
  public:
   Status set(const std::string& key, const std::string& value) override {
@@ -244,7 +245,7 @@ class OwnedStore final : public membership::Store {
 
 }  // namespace
 
-TEST_CASE("rank 0 is done when all have read where they are", "[tcp]") {
+TEST_CASE("rank 0 is done when all ranks have read the addresses", "[tcp]") {
   OwnedStore store;
   auto one = connect_soon(start_engine(), store, 1, 3);
   auto two = connect_soon(start_engine(), store, 2, 3);
@@ -254,7 +255,8 @@ TEST_CASE("rank 0 is done when all have read where they are", "[tcp]") {
   check_sum({member, first, second});
 }
 
-TEST_CASE("who was refused says why although rank 0 and the store have gone", "[tcp]") {
+TEST_CASE("a refused rank reports the reason, although rank 0 and the store have gone",
+          "[tcp]") {
   OwnedStore store;
   auto zero = connect_soon(start_engine(), store, 0, 2);
   auto one = connect_soon(start_engine(), store, 1, 2, kHangs, "a=2");
@@ -268,7 +270,7 @@ TEST_CASE("who was refused says why although rank 0 and the store have gone", "[
 
 namespace {
 
-// Where nobody can write that he has read.
+// A store in which no rank can write that it has read the addresses.
 class FullStore final : public membership::Store {
  public:
   Status set(const std::string& key, const std::string& value) override {
@@ -285,7 +287,7 @@ class FullStore final : public membership::Store {
 
 }  // namespace
 
-TEST_CASE("rank 0 does not wait for long for who cannot say that he has read",
+TEST_CASE("rank 0 does not wait long for a rank that cannot say that it has read",
           "[tcp]") {
   FullStore store;
   const SystemClock clock;
@@ -296,7 +298,7 @@ TEST_CASE("rank 0 does not wait for long for who cannot say that he has read",
   CHECK(clock.now() - begin < seconds(20));
 }
 
-TEST_CASE("a second process with the rank of a member is told so", "[tcp]") {
+TEST_CASE("a second process with the rank of a member is refused", "[tcp]") {
   MemoryStore store;
   auto members = connect_all(2, store);
   const Status second = connect(start_engine(), store, 1, 2).status();
@@ -307,7 +309,8 @@ TEST_CASE("a second process with the rank of a member is told so", "[tcp]") {
   check_sum({members[0].communicator, members[1].communicator});
 }
 
-TEST_CASE("a member of another version is told of by who waits for it", "[tcp]") {
+TEST_CASE("a rank that waits for a member of another version names the versions",
+          "[tcp]") {
   MemoryStore store;
   const auto engine = start_engine();
   auto waiting = connect_soon(engine, store, 0, 2, milliseconds(300));
@@ -327,11 +330,12 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
         "install the same aikido on every rank");
 }
 
-TEST_CASE("why a group was given up is read where its process is gone", "[tcp]") {
+TEST_CASE("the reason why a group was given up can be read when its process has gone",
+          "[tcp]") {
   MemoryStore store;
   CHECK(connect(start_engine(), store, 0, 2, milliseconds(50)).status().code() ==
         Code::kTimedOut);
-  // Its engine is gone with it: nobody answers at its address any more.
+  // Its engine has gone, too, so its address does not answer any more.
   const Status late = connect(start_engine(), store, 1, 2, seconds(10)).status();
   INFO(late.message());
   CHECK(late.code() == Code::kInvalidArgument);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The operation in which the uplink of one member turns bad, at any moment of it: what
-// it costs the others.
+// Tests of the operation in which the uplink of one member turns bad, at any moment of
+// it: what is the cost for the other members?
 #include <algorithm>
 #include <vector>
 
@@ -15,8 +15,8 @@ using std::chrono::microseconds;
 namespace {
 
 constexpr int32_t kSize = 4, kBad = 3;
-constexpr uint64_t kRate = 8'000'000;  // bytes per second of each way of each pair
-constexpr int kHealthy = 30;           // operations before that
+constexpr uint64_t kRate = 8'000'000;  // bytes per second, for each pair and direction
+constexpr int kHealthy = 30;           // operations before the uplink turns bad
 constexpr Duration kCompute = milliseconds(2);
 
 class Loop {
@@ -34,8 +34,8 @@ class Loop {
     for (Member& m : members_) m.due = cluster_.clock.now();
   }
 
-  // Everybody computes and calls again, in its own time, until the others but kBad have
-  // ended `ops` operations.
+  // Each member computes and calls again at its own pace, until all but kBad have ended
+  // `ops` operations.
   void run(int ops) {
     for (;; cluster_.run_for(microseconds(100))) {
       int least = ops;
@@ -55,7 +55,8 @@ class Loop {
     for (int32_t r = 0; r < kSize; ++r)
       if (r != kBad) cluster_.network.set_rate(Rank(kBad), Rank(r), kRate / 20);
   }
-  // From the end of the operation before to its end, of the last of the others.
+  // Time from the end of the previous operation to the end of this one. Both ends are
+  // those of the last member other than kBad.
   Duration took(int op) const {
     TimePoint begin{}, end{};
     for (int32_t r = 0; r < kSize; ++r) {
@@ -94,7 +95,7 @@ class Loop {
 
 }  // namespace
 
-TEST_CASE("a link that turns bad costs the others less than 1.4 operations more") {
+TEST_CASE("a link that turns bad costs the others less than 1.4 more operations") {
   const auto phase = milliseconds(GENERATE(range(0, 26, 2)));
   CAPTURE(phase.count());
   Loop loop;

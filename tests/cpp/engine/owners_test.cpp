@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Skippable operations in which one member is late again and again: whose its shards
-// are, and what it sends in vain.
+// Tests of skippable operations in which one member is late again and again: the owners
+// of its shards, and the data that it sends in vain.
 #include "harness/late_member.h"
 #include "straggler/ownership.h"
 
@@ -9,7 +9,9 @@ using namespace aikido;
 using namespace aikido::testing;
 using straggler::Ownership;
 
-TEST_CASE("who is skipped four times in a row owns nothing, until a trial that lasts") {
+TEST_CASE(
+    "a member that is skipped four times in a row owns nothing until a trial that "
+    "lasts") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   const Call call = skip_sum_call(300);
@@ -19,7 +21,8 @@ TEST_CASE("who is skipped four times in a row owns nothing, until a trial that l
     run_operation(cluster, call, milliseconds(80));
   }
   CHECK_FALSE(owns(cluster, kLate));
-  // It has called everything; so a trial comes, which it fails and then does not.
+  // It has called everything, so a trial comes. It fails the first one and passes the
+  // second.
   for (const bool is_well : {false, true}) {
     uint32_t waited = 0;
     for (; !owns(cluster, kLate) && waited < 1000; ++waited)
@@ -31,7 +34,7 @@ TEST_CASE("who is skipped four times in a row owns nothing, until a trial that l
   }
 }
 
-TEST_CASE("owners compare their operations with those that WaitAll would have made") {
+TEST_CASE("owners compare their operations with the same operations under WaitAll") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   const Call call = skip_sum_call(300);
@@ -64,8 +67,7 @@ TEST_CASE("a member whose contributions are cut off in a row knows it") {
   CHECK_FALSE(is_cut_off(kLate));
 }
 
-TEST_CASE(
-    "shards follow what is said of a link or a caller, on the word of any member") {
+TEST_CASE("shards follow the advice about a link or a caller, given by any member") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   const Call call = skip_sum_call(300);
@@ -105,7 +107,7 @@ TEST_CASE("half of the members keep their shards when two owners are late at onc
       cluster.group(r).advise(Rank(slow), straggler::Advice::kLink);
   for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
   REQUIRE(num_owners(0) == 5);
-  // Of five owners two are missed by the three others in the same turn.
+  // The other three of five owners miss two owners in the same turn.
   cluster.network.set_tap(
       [](Rank from, Rank, const transport::FrameHeader& h, TimePoint arrives) {
         const bool is_late = from == Rank(3) || from == Rank(4);
@@ -129,14 +131,15 @@ std::vector<AnswerPtr> start(Cluster& cluster, int32_t but) {
   return answers;
 }
 
-// Beyond what counts as warming up.
+// Runs more operations than the warm-up.
 void run_ten(Cluster& cluster) {
   cluster.set_all_delays(milliseconds(1));
   for (int op = 0; op < 10; ++op)
     REQUIRE(cluster.run_until_done(start(cluster, -1), milliseconds(5000)));
 }
 
-// How long the others take while `rank` stands still; it is back at the end.
+// Returns the time that the others take while `rank` stands still. The rank is back at
+// the end.
 Duration run_behind(Cluster& cluster, int32_t rank, Duration still) {
   cluster.stop(rank, still);
   auto answers = start(cluster, rank);
@@ -153,13 +156,14 @@ Duration run_behind(Cluster& cluster, int32_t rank, Duration still) {
 
 }  // namespace
 
-TEST_CASE("who stood still for once owns shards again where the next one does so") {
+TEST_CASE(
+    "a member that stood still once owns shards again when the next one stands still") {
   const int32_t size = GENERATE(3, 5);
   const bool is_link_slow = GENERATE(false, true);
   CAPTURE(size, is_link_slow);
   Cluster cluster({.size = size});
   run_ten(cluster);
-  // As many as can be spared, but for the one that is next.
+  // As many members as can be spared, except the next one.
   for (int32_t r = 1; r <= size / 2; ++r) {
     CHECK(run_behind(cluster, r, milliseconds(200)) < milliseconds(200));
     REQUIRE(cluster.group(0).view().has(Rank(r)));
@@ -173,7 +177,8 @@ TEST_CASE("who stood still for once owns shards again where the next one does so
   for (int32_t r = 1; r <= size / 2; ++r) CHECK(owns(cluster, r) == !is_link_slow);
 }
 
-TEST_CASE("shards do not come back to who has not called, nor where all are slow") {
+TEST_CASE(
+    "shards return to no member that has not called, and not if all members are slow") {
   const bool are_all_slow = GENERATE(false, true);
   CAPTURE(are_all_slow);
   Cluster cluster({.size = are_all_slow ? 4 : 3});
@@ -198,7 +203,7 @@ TEST_CASE("shards do not come back to who has not called, nor where all are slow
   cluster.network.set_tap({});
 }
 
-TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
+TEST_CASE("a member that owns nothing and calls at the close sends nothing in vain") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   cluster.set_all_rates(2'000'000);  // a shard in 67 ms
@@ -215,17 +220,18 @@ TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
           contributed += h.payload_bytes;
         return arrives;
       });
-  // It is known to be late, so the others close when they have their own contributions,
-  // and the verdict is on its way when it calls.
+  // The member is known to be late, so the others close when they have their own
+  // contributions. The result header is on its way when it calls.
   run_operation(cluster, call, milliseconds(83));
   CHECK(contributed == 0);
   cluster.network.set_tap({});
 }
 
-TEST_CASE("results leave last for a member that has called nothing since a skip") {
+TEST_CASE("results leave last for a member that has not called since a skip") {
   constexpr uint32_t kLimit = 32;
-  // The operation after which it begins to call, one late call in each, and the first
-  // whose result goes with the others again. One that must be in soon has not called.
+  // `calls_from`: operation from which the member makes one late call in each
+  // operation. `first`: first operation whose result it gets with the others again. A
+  // member that must contribute soon gets it so without a call.
   struct Row {
     uint32_t calls_from, first;
   };
@@ -236,7 +242,7 @@ TEST_CASE("results leave last for a member that has called nothing since a skip"
   Call call = skip_sum_call(300);
   call.policy.max_consecutive_skips = kLimit;
   for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
-  // Verdicts that go ahead of a result which leaves last.
+  // Result headers that are sent ahead of a result that leaves last.
   int num_bare = 0;
   cluster.network.set_tap(
       [&](Rank, Rank to, const transport::FrameHeader& h, TimePoint arrives) {

@@ -7,7 +7,7 @@
 using namespace aikido;
 using engine::PastCalls;
 
-TEST_CASE("the last calls are known by their numbers, in whatever order they ended") {
+TEST_CASE("the last calls are found by their numbers, for any order of their ends") {
   PastCalls past;
   CHECK(past.find(1) == nullptr);
   collectives::Call call;
@@ -16,7 +16,7 @@ TEST_CASE("the last calls are known by their numbers, in whatever order they end
     call.count = 10 * (seq ^ 1);
     past.note(seq ^ 1, call);
   }
-  // By twos: the numbers 2, 3 and so on change places.
+  // The numbers change places in pairs, such as 2 and 3.
   CHECK(past.find(last - PastCalls::kMost - 1) == nullptr);
   for (uint64_t seq = last - PastCalls::kMost + 2; seq < last; ++seq) {
     REQUIRE(past.find(seq) != nullptr);

@@ -15,7 +15,7 @@ using engine::Peer;
 
 namespace {
 
-// Rank 1 as rank 0 knows it.
+// Rank 1 as rank 0 sees it.
 struct Pair {
   ManualClock clock;
   LoopbackNetwork network{&clock, 256};
@@ -45,7 +45,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("a peer is told of calls once, however many there were") {
+TEST_CASE("a peer is told once of any number of calls") {
   Pair pair;
   pair.peer.tell_called();
   pair.network.pump();
@@ -56,7 +56,7 @@ TEST_CASE("a peer is told of calls once, however many there were") {
   pair.network.pump();
   CHECK(pair.count(FrameKind::kCalled) == 1);
   CHECK(pair.b.last.called == 3);
-  // Whatever frame has said it saves the notice.
+  // Any frame that carries the number saves the notice.
   pair.a.num_called = 4;
   const auto data = pattern(10);
   pair.peer.send(message(1, data));
@@ -66,7 +66,7 @@ TEST_CASE("a peer is told of calls once, however many there were") {
   CHECK(pair.b.last.called == 4);
 }
 
-TEST_CASE("what goes to a peer at once has told it of calls") {
+TEST_CASE("a frame that goes at once tells the peer of calls") {
   ManualClock clock;
   uint32_t epoch = 1;
   uint64_t called = 3, settled = 0;
@@ -103,7 +103,7 @@ TEST_CASE("notices to a peer that takes nothing do not pile up") {
   CHECK(pair.b.last.called == 1000);
 }
 
-TEST_CASE("what was called while a notice was on its way follows it") {
+TEST_CASE("a notice of later calls follows a notice that is on its way") {
   Pair pair;
   pair.network.set_rate(Rank(0), Rank(1), 64);  // a notice takes a second
   pair.a.num_called = 1;
@@ -119,7 +119,7 @@ TEST_CASE("what was called while a notice was on its way follows it") {
   CHECK(pair.b.last.called == 2);
 }
 
-TEST_CASE("a peer that asks hears once when what it asked for is settled") {
+TEST_CASE("a peer that asks is told once when the operation is acknowledged") {
   Pair pair;
   pair.settled = 2;
   pair.peer.on_asked_settled(2);
@@ -141,7 +141,7 @@ TEST_CASE("a peer that asks hears once when what it asked for is settled") {
   CHECK(pair.b.last.seq == 7);
 }
 
-TEST_CASE("a peer that has called less gets no more than its window") {
+TEST_CASE("a peer that has made fewer calls gets no more than its window") {
   Pair pair;
   const auto data = pattern(1024);
   auto owner = std::make_shared<CountingOwner>();
@@ -166,7 +166,7 @@ TEST_CASE("a peer that has called less gets no more than its window") {
   pair.peer.note_over(4, true);
   pair.network.pump();
   CHECK(owner->tokens.back() == 9);
-  // What is held tells nobody of calls.
+  // A message that is held back tells the peer of no calls.
   pair.a.num_called = 10;
   auto held = message(20, data, owner);
   held.header.kind = FrameKind::kContrib;
@@ -175,7 +175,7 @@ TEST_CASE("a peer that has called less gets no more than its window") {
   pair.network.pump();
   CHECK(pair.count(FrameKind::kCalled) == 1);
   CHECK(pair.b.last.called == 10);
-  // Results and data of calls that it has made are not counted.
+  // Results, and data of calls that the peer has made, are not counted.
   auto result = message(30, data, owner);
   result.header.kind = FrameKind::kResult;
   pair.peer.send(std::move(result));
@@ -188,7 +188,7 @@ TEST_CASE("a peer that has called less gets no more than its window") {
   CHECK(pair.peer.is_drained());
 }
 
-TEST_CASE("a link that is slower than results come gets one at a time") {
+TEST_CASE("a link that is slower than the results gets one result at a time") {
   Pair pair;
   pair.network.set_rate(Rank(0), Rank(1), 1024);
   const auto data = pattern(1024);
@@ -199,7 +199,8 @@ TEST_CASE("a link that is slower than results come gets one at a time") {
     pair.peer.send(std::move(m));
     pair.run_for(std::chrono::milliseconds(200));
   }
-  // From 2 on it is looked at whether the link is done, and 7 is the first to wait.
+  // From result 2 on the peer checks if the link is done. Result 7 is the first that
+  // waits.
   pair.run_for(std::chrono::seconds(60));
   CHECK(owner->tokens == std::vector<uint32_t>{1, 2, 3, 4, 5, 6});
   CHECK(pair.count(FrameKind::kAskCalled) == 1);
@@ -208,14 +209,14 @@ TEST_CASE("a link that is slower than results come gets one at a time") {
   pair.run_for(std::chrono::seconds(60));
   CHECK(owner->tokens.back() == 8);
   CHECK(pair.count(FrameKind::kAskCalled) == 2);
-  // Whoever leaves leaves nothing behind.
+  // A member that leaves sends all that was held back.
   pair.peer.finish();
   pair.run_for(std::chrono::seconds(60));
   CHECK(owner->tokens.size() == 10);
   CHECK(pair.peer.is_drained());
 }
 
-TEST_CASE("who asks is told once the call was made, whatever is on its way") {
+TEST_CASE("a peer that asks is told when the call was made, whatever is on its way") {
   Pair pair;
   pair.a.num_called = 4;
   pair.peer.on_asked(5);
@@ -230,7 +231,7 @@ TEST_CASE("who asks is told once the call was made, whatever is on its way") {
   pair.network.pump();
   CHECK(pair.b.kinds == std::vector<FrameKind>{FrameKind::kCalled});
   CHECK(pair.b.last.called == 7);
-  // One is on its way with the old number.
+  // A notice with the old number is on its way.
   pair.network.set_rate(Rank(0), Rank(1), 64);
   pair.peer.beat();
   pair.network.pump();
@@ -243,7 +244,7 @@ TEST_CASE("who asks is told once the call was made, whatever is on its way") {
   CHECK(pair.b.last.called == 8);
 }
 
-TEST_CASE("a peer that is given up is lost for that reason") {
+TEST_CASE("a peer that is given up is lost for the given reason") {
   Pair pair;
   const Status other(Code::kPeerLost, "closed");
   CHECK(pair.peer.reason_of_loss(other).message() == "closed");
@@ -255,7 +256,7 @@ TEST_CASE("a peer that is given up is lost for that reason") {
   CHECK(pair.peer.reason_of_loss(other).message() == "enough");
 }
 
-TEST_CASE("an abort comes with its code, culprit and sentence") {
+TEST_CASE("an abort arrives with its code, culprit and sentence") {
   Pair pair;
   Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, &pair.settled, 1, 1);
   std::vector<Status> read;
@@ -269,7 +270,7 @@ TEST_CASE("an abort comes with its code, culprit and sentence") {
   pair.peer.send_abort(Seq(5), Status(Code::kTimedOut, std::string(600, 'x'), Rank(3)));
   pair.peer.send_abort(Seq(6), Status(Code::kAborted, std::string(5000, 'y'), Rank(9)));
   pair.network.pump();
-  REQUIRE(read.size() == 2);  // whole, though they came in pieces
+  REQUIRE(read.size() == 2);  // complete, though they came in pieces
   CHECK(read[0].code() == Code::kTimedOut);
   CHECK(read[0].culprit() == Rank(3));
   CHECK(read[0].message() == std::string(600, 'x'));
@@ -288,7 +289,7 @@ TEST_CASE("an abort of the group says which calls it spares") {
   h.payload_bytes = 600;
   REQUIRE(other.place_abort(h, extension).is_ok());
   CHECK(other.spared() == 7);
-  h.offset = 600;  // only the first frame says so
+  h.offset = 600;  // only the first frame contains them
   REQUIRE(other.place_abort(h, {}).is_ok());
   CHECK(other.spared() == 7);
   h.offset = 0;
@@ -297,7 +298,7 @@ TEST_CASE("an abort of the group says which calls it spares") {
   CHECK(other.place_abort(h, extension.first(5)).status().code() == Code::kProtocol);
 }
 
-TEST_CASE("a peer that was never connected gives memory back at once") {
+TEST_CASE("a peer that was never connected returns memory at once") {
   uint32_t epoch = 1;
   uint64_t called = 0;
   const ManualClock clock;
@@ -316,7 +317,8 @@ TEST_CASE("a peer that was never connected gives memory back at once") {
 }
 
 TEST_CASE(
-    "a view goes ahead of bulk data and by the control lane; the rest by that alone") {
+    "a view goes ahead of bulk data and by the control lane, other messages by the "
+    "latter only") {
   Pair pair;
   const std::vector<std::byte> sent = pattern(600);  // three frames
   Peer other(&pair.clock, &pair.epoch, &pair.a.num_called, &pair.settled, 0, 0);
@@ -343,7 +345,8 @@ TEST_CASE(
   CHECK(read[0].first != read[1].first);
 }
 
-TEST_CASE("a message about the view takes memory as it comes, and has a limit") {
+TEST_CASE(
+    "a message about the view takes memory as it arrives, and its size is limited") {
   uint32_t epoch = 1;
   uint64_t called = 0;
   const ManualClock clock;
@@ -356,20 +359,20 @@ TEST_CASE("a message about the view takes memory as it comes, and has a limit") 
   CHECK_FALSE(peer.read_view(h));
   h.offset = 100;
   CHECK(peer.place_view(h).is_ok());
-  h.offset = 300;  // without what is before
+  h.offset = 300;  // a gap before it
   auto gap = peer.place_view(h);
   REQUIRE_FALSE(gap.is_ok());
   CHECK(gap.status().message() ==
         "byte 300 of a message about the view after byte 200");
   h.offset = 0;
-  CHECK(peer.place_view(h).is_ok());  // a new one
+  CHECK(peer.place_view(h).is_ok());  // a new message
   h.total_bytes += 1;
   auto large = peer.place_view(h);
   REQUIRE_FALSE(large.is_ok());
   CHECK(large.status().code() == Code::kProtocol);
 }
 
-TEST_CASE("what a peer has settled only grows") {
+TEST_CASE("the number up to which a peer has acknowledged only grows") {
   uint32_t epoch = 1;
   uint64_t called = 0;
   const ManualClock clock;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Full sums in which one member is late again and again: it owns nothing, and is in
-// every result. And one mask for the whole bucket.
+// Tests of full sums in which one member is late again and again, owns nothing, and is
+// in every result. Also tests of one mask for the whole bucket.
 #include "harness/catch.h"
 #include "harness/cluster.h"
 
@@ -10,8 +10,8 @@ using namespace aikido::testing;
 
 namespace {
 
-constexpr uint64_t kRate = 1'000'000;  // bytes per second of each pair and direction
-constexpr size_t kCount = 12'000;      // floats: 48 ms of a link's time
+constexpr uint64_t kRate = 1'000'000;  // bytes per second, for each pair and direction
+constexpr size_t kCount = 12'000;      // floats: 48 ms on a link
 
 Call exact_call(size_t count = kCount, ReduceOp op = ReduceOp::kSum) {
   Call call = allreduce_call(DType::kFloat32, count, op);
@@ -23,7 +23,7 @@ Bytes input_of(const Call& call, int32_t rank) {
   return random_elements(call.dtype, call.count, static_cast<uint64_t>(rank) + 1);
 }
 
-// The strict result of all of them.
+// The strict result of all members.
 Bytes sum_of(const Call& call, int32_t size) {
   std::vector<Bytes> inputs;
   std::vector<const void*> sources;
@@ -41,7 +41,7 @@ struct Operation {
   Duration took{};
 };
 
-// All call but `late`, and that one `lag` later.
+// All members call, `late` after `lag`.
 Operation run_operation(Cluster& cluster, const Call& call, int32_t late,
                         Duration lag) {
   Operation done;
@@ -83,7 +83,8 @@ TEST_CASE("a healthy group with full sums stays in its first view") {
   for (int32_t r = 0; r < 4; ++r) CHECK(cluster.group(r).view().number == 1);
 }
 
-TEST_CASE("a member that calls late again and again owns nothing, and is in it all") {
+TEST_CASE(
+    "a member that is late again and again owns nothing, and is in every result") {
   for (const int32_t late : {0, 3}) {
     Cluster cluster({.size = 4});
     cluster.set_all_delays(milliseconds(1));
@@ -101,12 +102,12 @@ TEST_CASE("a member that calls late again and again owns nothing, and is in it a
       CHECK(shard.owner != Rank(late));
       CHECK(shard.contributors.size() == 4);
     }
-    // In time for long it owns again.
+    // After a long time without lateness it owns shards again.
     for (int i = 0; i < 14; ++i) run_operation(cluster, exact_call(), -1, {});
     CHECK_FALSE(owns(cluster, late));
     for (int i = 0; i < 6; ++i) run_operation(cluster, exact_call(), -1, {});
     CHECK(owns(cluster, late));
-    // And the next time it takes twice as long.
+    // The next time this takes twice as long.
     for (int i = 0; i < 5; ++i)
       run_operation(cluster, exact_call(), late, milliseconds(300));
     CHECK_FALSE(owns(cluster, late));
@@ -117,7 +118,7 @@ TEST_CASE("a member that calls late again and again owns nothing, and is in it a
   }
 }
 
-TEST_CASE("to be late now and then moves nothing") {
+TEST_CASE("a member that is late now and then keeps its shards") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   cluster.set_all_rates(kRate);
@@ -126,29 +127,29 @@ TEST_CASE("to be late now and then moves nothing") {
   CHECK(cluster.group(0).view().number == 1);
 }
 
-TEST_CASE(
-    "pieces of a full sum are on their way before the last contribution is whole") {
+TEST_CASE("pieces of a full sum are sent before the last contribution is complete") {
   Cluster cluster({.size = 3, .chunk_bytes = 400});
   cluster.set_all_delays(milliseconds(1));
   cluster.set_all_rates(kRate);
   for (int i = 0; i < 6; ++i)
     run_operation(cluster, exact_call(), 2, milliseconds(100));
   REQUIRE_FALSE(owns(cluster, 2));
-  // A link carries a shard in 24 ms, twice that if the result went after the close.
+  // A link carries a shard in 24 ms. It would take twice that if the result were sent
+  // after the close.
   const auto done = run_operation(cluster, exact_call(), 2, milliseconds(100));
   CHECK(done.took >= milliseconds(100 + 24 + 2));
   CHECK(done.took < milliseconds(100 + 24 + 2 + 8));
 }
 
-TEST_CASE("who asks for the call of others in the middle of its bytes breaks nothing") {
+TEST_CASE("a question for calls in the middle of a contribution breaks nothing") {
   Cluster cluster({.size = 3});
   cluster.set_all_delays(milliseconds(1));
-  cluster.set_all_rates(kRate / 20);  // longer than anybody waits before it asks
+  cluster.set_all_rates(kRate / 20);  // longer than a member waits before it asks
   const auto done = run_operation(cluster, exact_call(), -1, {});
   CHECK(done.took > milliseconds(600));
 }
 
-TEST_CASE("a full sum never ends without a member that died") {
+TEST_CASE("a full sum never ends without a dead member") {
   for (const int32_t dead : {0, 3}) {
     Cluster cluster({.size = 4});
     cluster.set_all_delays(milliseconds(1));
@@ -167,7 +168,7 @@ TEST_CASE("a full sum never ends without a member that died") {
       CHECK(answer->status.message().find(concat("rank ", dead)) != std::string::npos);
       CHECK(answer->status.message().find("needs all of them") != std::string::npos);
     }
-    // Nor does a later one, in the view without it.
+    // A later one fails, too, in the view without the dead member.
     cluster.run_for(milliseconds(1000));
     const int32_t left = dead == 0 ? 1 : 0;
     CHECK_FALSE(cluster.group(left).view().has(Rank(dead)));
@@ -179,7 +180,7 @@ TEST_CASE("a full sum never ends without a member that died") {
   }
 }
 
-TEST_CASE("members that do not agree about the policy are all told") {
+TEST_CASE("all members get an error if they disagree about the policy") {
   const Call exact = exact_call(),
              strict = allreduce_call(DType::kFloat32, kCount, ReduceOp::kSum);
   Call shard = strict, bucket = strict;
@@ -202,7 +203,9 @@ TEST_CASE("members that do not agree about the policy are all told") {
   }
 }
 
-TEST_CASE("with one mask for the bucket owners take turns, and one is skipped whole") {
+TEST_CASE(
+    "with one mask for the bucket owners take turns, and a late member is skipped in "
+    "all") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   Call call = allreduce_call(DType::kFloat32, kCount, ReduceOp::kSum);
@@ -225,14 +228,14 @@ TEST_CASE("with one mask for the bucket owners take turns, and one is skipped wh
       CHECK(answer->outcome.skipped == std::vector<Rank>{Rank(3)});
     }
     ++owners[static_cast<size_t>(answers[0]->outcome.shards[0].owner.value)];
-    // A late caller serves as owner all the same, until it is late again and again.
+    // A late caller still serves as an owner, until it is late again and again.
     if (seq == 4) CHECK(owners == std::vector<int32_t>{1, 1, 1, 1});
     if (seq == 6) owners = {0, 0, 0, 0};
   }
   CHECK(owners == std::vector<int32_t>{4, 4, 4, 0});
 }
 
-TEST_CASE("the turn of an owner that died falls to others") {
+TEST_CASE("the turn of a dead owner falls to others") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   Call call = allreduce_call(DType::kFloat32, 100, ReduceOp::kSum);

@@ -15,16 +15,16 @@ constexpr uint64_t kWindow = 16 << 10;
 constexpr uint64_t kCharge = SendWindow::kMessageCharge;
 }  // namespace
 
-TEST_CASE("twice the window may come for collectives that are not called") {
+TEST_CASE("twice the window may arrive for collectives that are not called") {
   ReceiveWindow window(kWindow);
   for (uint64_t seq = 2; seq < 2 + 2 * kWindow / kCharge; ++seq)
     CHECK(window.admit(seq, 0, 0));
   CHECK_FALSE(window.admit(100, 0, 0));
-  // What was called makes room.
+  // Called collectives make room.
   CHECK(window.admit(100, 0, 10));
 }
 
-TEST_CASE("of a collective in several messages the charge counts once") {
+TEST_CASE("the charge of a collective in several messages counts once") {
   ReceiveWindow window(kWindow);
   for (uint64_t seq = 2; seq < 2 + 2 * kWindow / kCharge; ++seq)
     for (int part = 0; part < 3; ++part) CHECK(window.admit(seq, 0, 0));
@@ -32,18 +32,18 @@ TEST_CASE("of a collective in several messages the charge counts once") {
   CHECK_FALSE(window.admit(5, 1, 0));
 }
 
-TEST_CASE("the next collective has any size, and so has one alone") {
+TEST_CASE("the next collective may have any size, and so may a single one") {
   ReceiveWindow window(kWindow);
   CHECK(window.admit(8, 1 << 30, 7));
   CHECK(window.admit(9, 1 << 30, 7));
-  // It may be over at its sender, but a second one is too much.
+  // It may have ended at its sender, but a second one is too much.
   CHECK(window.admit(10, 1, 7));
   CHECK_FALSE(window.admit(11, 1 << 30, 7));
   CHECK(window.admit(7, 1 << 30, 7));
   CHECK(window.ahead_bytes() == (uint64_t{3} << 30) + 1 + 4 * kCharge);
 }
 
-TEST_CASE("what is kept no more does not count") {
+TEST_CASE("data that is not kept any more does not count") {
   ReceiveWindow window(kWindow);
   CHECK(window.admit(3, 1 << 20, 1));
   window.on_over(3);
@@ -64,7 +64,7 @@ TEST_CASE("a sender that keeps to its window is never refused") {
       if (dice == 0) called += random() % 3;
       if (dice == 1) {
         known = called;
-        REQUIRE(sender.on_called(known).empty());  // nothing is held here
+        REQUIRE(sender.on_called(known).empty());  // nothing is held back
       }
       if (dice == 2) next += random() % 3;
       const uint64_t seq = next > 2 && random() % 4 == 0 ? next - random() % 3 : next;

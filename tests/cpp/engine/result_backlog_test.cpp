@@ -15,13 +15,13 @@ struct Sender {
   ResultBacklog backlog;
   TimePoint now{};
 
-  // Whether it goes now.
+  // Returns true if the result is sent now.
   bool send(uint64_t seq, bool is_drained) {
     if (backlog.goes_unasked(seq) || backlog.admit(seq, is_drained, now)) return true;
     backlog.hold(seq, seq);
     return false;
   }
-  // A result each 100 ms, and the link is never done with the last one.
+  // Sends a result every 100 ms to a link that is never done with the last one.
   void make_slow() {
     for (uint64_t seq = 1; seq <= 11; ++seq, now += milliseconds(100))
       REQUIRE(send(seq, false));
@@ -30,21 +30,21 @@ struct Sender {
 
 }  // namespace
 
-TEST_CASE("a link that is done with what it had gets results ahead of calls") {
+TEST_CASE("a link that is done with its results gets more results ahead of calls") {
   Sender sender;
   for (uint64_t seq = 1; seq <= 100; ++seq) {
-    CHECK(sender.send(seq, seq % 9 == 0));  // each 900 ms
+    CHECK(sender.send(seq, seq % 9 == 0));  // every 900 ms
     sender.now += milliseconds(100);
   }
   CHECK_FALSE(sender.backlog.is_holding());
   CHECK_FALSE(sender.backlog.ask());
 }
 
-TEST_CASE("one that is never done gets the result of the next call only") {
+TEST_CASE("a link that is never done gets the result of the next call only") {
   Sender sender;
-  sender.make_slow();  // from the second on it is looked at
+  sender.make_slow();  // measured from the second on
   CHECK_FALSE(sender.send(12, false));
-  CHECK_FALSE(sender.send(13, true));  // drained: what is slow is slow until it has all
+  CHECK_FALSE(sender.send(13, true));  // drained, but slow until it has all
   CHECK(sender.backlog.is_holding());
   CHECK(sender.backlog.ask() == 1);
   CHECK_FALSE(sender.backlog.ask());
@@ -54,13 +54,14 @@ TEST_CASE("one that is never done gets the result of the next call only") {
   CHECK_FALSE(sender.send(14, true));
   CHECK(sender.backlog.on_called(11) == Ids{});
   CHECK(sender.backlog.on_called(13) == Ids{13, 14});
-  // It has caught up, and gets a second again.
+  // It has caught up, and gets all results for one second again.
   for (uint64_t seq = 15; seq <= 24; ++seq, sender.now += milliseconds(100))
     CHECK(sender.send(seq, false));
   CHECK_FALSE(sender.send(25, false));
 }
 
-TEST_CASE("a copy passes over what is held, and pieces of one result stay in order") {
+TEST_CASE(
+    "a copied state releases held results, and pieces of one result stay in order") {
   Sender sender;
   sender.make_slow();
   sender.backlog.hold(20, 201);

@@ -20,14 +20,14 @@ Call all_reduce(uint64_t bytes) {
   return call;
 }
 
-// Messages of one sender hardly overlap; a shard has 16 KiB at least.
+// Messages of one sender hardly overlap. A shard has at least 16 KiB.
 ordering::CollectiveCosts costs(double alpha_s) {
   return {{alpha_s, 1e-9}, 0, 0.9 * alpha_s, 16 << 10};
 }
 
 }  // namespace
 
-TEST_CASE("what is fixed is taken by strict all_reduces only") {
+TEST_CASE("a fixed algorithm is used for strict all_reduces only") {
   CHECK(Selector().choose(all_reduce(8), 4) == Algorithm::kDirect);
   Selector selector(Algorithm::kTree);
   CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kTree);
@@ -44,7 +44,7 @@ TEST_CASE("what is fixed is taken by strict all_reduces only") {
   }
 }
 
-TEST_CASE("what goes direct has one owner from one size to another") {
+TEST_CASE("a direct call has one owner within a range of sizes") {
   Selector selector(Algorithm::kDirect);
   CHECK(selector.choose(all_reduce(40), 4) == Algorithm::kDirect);
   selector.set_one_owner(32, 64);
@@ -75,7 +75,7 @@ TEST_CASE("what goes direct has one owner from one size to another") {
   CHECK(by_costs.choose(may_skip, 8) == Algorithm::kOneOwner);
 }
 
-TEST_CASE("by costs the algorithm follows size, members and alpha") {
+TEST_CASE("with costs the algorithm depends on size, members and alpha") {
   struct Row {
     int32_t members;
     uint64_t bytes;
@@ -86,13 +86,13 @@ TEST_CASE("by costs the algorithm follows size, members and alpha") {
   for (const Row& row :
        {Row{8, 4 << 10, 50e-6, kHalving}, Row{8, 64 << 20, 50e-6, kHalving},
         Row{7, 4 << 10, 50e-6, kHalving},
-        // Whoever is beyond a power of two costs all bytes twice.
+        // A rank beyond a power of two costs all bytes twice.
         Row{7, 1 << 20, 50e-6, Algorithm::kDirect},
         Row{7, 64 << 20, 50e-6, Algorithm::kDirect},
-        // Small sums have one owner, whose link is what takes long.
+        // Small sums have one owner. Its link takes most of the time.
         Row{3, 4 << 10, 10e-6, Algorithm::kRing},
         Row{2, 4 << 10, 50e-6, Algorithm::kRing}, Row{4, 4 << 10, 0, Algorithm::kRing},
-        // As many hops, as many bytes.
+        // The hops are as many, and so are the bytes.
         Row{2, 4 << 20, 50e-6, Algorithm::kDirect},
         Row{4, 1 << 20, 0, Algorithm::kDirect}}) {
     Selector selector;
@@ -104,7 +104,7 @@ TEST_CASE("by costs the algorithm follows size, members and alpha") {
 }
 
 TEST_CASE(
-    "the size from which few bytes count more than few messages grows with alpha") {
+    "the size from which few bytes matter more than few messages grows with alpha") {
   uint64_t before = 0;
   for (const double alpha_s : {10e-6, 100e-6, 1e-3}) {
     Selector selector;
@@ -117,7 +117,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("costs that make no sense are refused, and forgotten ones are not used") {
+TEST_CASE("costs that make no sense are refused, and forgotten costs are not used") {
   Selector selector;
   CHECK(selector.set_costs({{-1, 0}, 0, 0}).message() ==
         "alpha of the link is -1; it takes a finite number from 0 up");
@@ -128,7 +128,7 @@ TEST_CASE("costs that make no sense are refused, and forgotten ones are not used
   CHECK(selector.choose(all_reduce(8), 8) == Algorithm::kDirect);
 }
 
-TEST_CASE("two levels are taken where it is known which ranks are on one host") {
+TEST_CASE("two levels are used if it is known which ranks share a host") {
   Selector selector(Algorithm::kTwoLevel);
   CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kDirect);
   for (const auto& hosts :
@@ -143,7 +143,7 @@ TEST_CASE("two levels are taken where it is known which ranks are on one host") 
   CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kDirect);
 }
 
-TEST_CASE("by costs two levels are for large sums of hosts with several ranks") {
+TEST_CASE("with costs two levels are used for large sums on hosts with several ranks") {
   auto of_links = costs(100e-6);
   of_links.local = {5e-6, 1e-10};
   const auto chosen = [&](const std::vector<int32_t>& hosts, uint64_t bytes) {
@@ -158,15 +158,15 @@ TEST_CASE("by costs two levels are for large sums of hosts with several ranks") 
   };
   const std::vector<int32_t> two{0, 1, 1, 0, 0, 1, 0, 1};
   CHECK(chosen(two, 4 << 20) == Algorithm::kTwoLevel);
-  // More hosts with fewer ranks each: as many hops as a ring, and as many bytes.
+  // More hosts with fewer ranks each need as many hops and bytes as a ring.
   CHECK(chosen({0, 0, 1, 2, 3, 4, 5, 6}, 4 << 10) == Algorithm::kHalvingDoubling);
-  // Only one of the levels is there.
+  // Only one of the two levels exists.
   CHECK(chosen({0, 1, 2, 3, 4, 5, 6, 7}, 4 << 20) == Algorithm::kHalvingDoubling);
-  // Where going inside takes as long as going between, and all are inside.
+  // All ranks are on one host, and its inner links are as slow as links between hosts.
   of_links.local = of_links.message;
   CHECK(chosen({0, 0, 0, 0, 0, 0, 0, 0}, 4 << 20) == Algorithm::kHalvingDoubling);
   CHECK(chosen(two, 4 << 10) == Algorithm::kHalvingDoubling);
-  // A ring is called one, also where its hosts are not known.
+  // The result is called a ring, also if the hosts of the ring are not known.
   of_links = costs(10e-6);
   of_links.local = of_links.message;
   for (const auto& hosts : {std::vector<int32_t>{}, {0, 0, 0}, {0, 1, 2}}) {

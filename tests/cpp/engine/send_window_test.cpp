@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kCharge = SendWindow::kMessageCharge;
 constexpr uint64_t kWindow = 10 * kCharge;
 
-// Sends a message, held if need be. Whether it went.
+// Sends a message or holds it back. Returns true if it was sent.
 bool send(SendWindow& window, uint64_t seq, uint64_t bytes, uint64_t id) {
   if (window.admit(seq, bytes)) return true;
   window.hold(seq, bytes, id);
@@ -22,7 +22,7 @@ bool send(SendWindow& window, uint64_t seq, uint64_t bytes, uint64_t id) {
 }
 }  // namespace
 
-TEST_CASE("what the peer has called is not counted") {
+TEST_CASE("calls that the peer has made are not counted") {
   SendWindow window(kWindow);
   window.on_called(5);
   for (uint64_t seq = 1; seq <= 5; ++seq) CHECK(send(window, seq, 1 << 30, seq));
@@ -30,7 +30,7 @@ TEST_CASE("what the peer has called is not counted") {
   CHECK_FALSE(window.ask().has_value());
 }
 
-TEST_CASE("what is beyond the window waits, and goes in order as the peer calls") {
+TEST_CASE("messages beyond the window wait, and go in order as the peer calls") {
   SendWindow window(kWindow);
   CHECK(send(window, 1, 4 * kCharge, 1));
   CHECK(send(window, 2, 3 * kCharge, 2));        // 9 with the charges
@@ -45,25 +45,25 @@ TEST_CASE("what is beyond the window waits, and goes in order as the peer calls"
   CHECK(window.ahead_bytes() == 0);
 }
 
-TEST_CASE("what the peer calls next goes whatever its size") {
+TEST_CASE("data of the next call of the peer is sent for any size") {
   SendWindow window(kWindow);
   CHECK(send(window, 1, 100 * kCharge, 1));
   CHECK(send(window, 1, 100 * kCharge, 2));
   CHECK_FALSE(send(window, 2, 0, 3));
   CHECK_FALSE(send(window, 3, 100 * kCharge, 4));
   CHECK(window.on_called(1) == Ids{3});
-  CHECK(send(window, 2, 50 * kCharge, 5));  // also past what is held
+  CHECK(send(window, 2, 50 * kCharge, 5));  // also past held messages
   CHECK(window.on_called(2) == Ids{4});
 }
 
-TEST_CASE("what was sent of later calls does not hold back the next one") {
+TEST_CASE("data of later calls does not hold back the next call") {
   SendWindow window(kWindow);
   CHECK(send(window, 3, 8 * kCharge, 3));
   CHECK_FALSE(send(window, 2, 8 * kCharge, 2));  // posted late
   CHECK(window.on_called(1) == Ids{2});
 }
 
-TEST_CASE("one collective alone may be larger than the window") {
+TEST_CASE("a single collective may be larger than the window") {
   SendWindow window(kWindow);
   CHECK(send(window, 7, 50 * kCharge, 1));  // 1 to 6 send nothing to this peer
   CHECK(send(window, 7, 50 * kCharge, 2));
@@ -84,7 +84,7 @@ TEST_CASE("the peer is asked once when the window is half full") {
   CHECK(window.ask() == 2);
 }
 
-TEST_CASE("what is over, cancelled or given up makes room") {
+TEST_CASE("messages that have ended, were cancelled or given up make room") {
   SendWindow window(kWindow);
   CHECK(send(window, 1, 3 * kCharge, 1));
   CHECK(send(window, 2, 4 * kCharge, 2));  // 9
@@ -100,7 +100,7 @@ TEST_CASE("what is over, cancelled or given up makes room") {
   CHECK_FALSE(window.is_holding());
 }
 
-TEST_CASE("random traffic stays within the window and nothing is held for ever") {
+TEST_CASE("random messages stay within the window, and no message is held for ever") {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
     SendWindow window(kWindow);
@@ -118,7 +118,7 @@ TEST_CASE("random traffic stays within the window and nothing is held for ever")
         num_out += window.on_called(called).size();
       }
       INFO("seed " << seed << ", called " << called);
-      // Besides the window only what is to be called next.
+      // In addition to the window there is only the data of the next call.
       REQUIRE(window.ahead_bytes() <= kWindow + largest);
     }
     CHECK(num_out + num_sent == last);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Members that stand still while their connections live.
+// Tests of members that stand still while their connections live.
 
 #include "engine/group.h"
 #include "harness/catch.h"
@@ -33,11 +33,12 @@ void check_silent(const AnswerPtr& a, const std::string& sentence = kSentence) {
 
 }  // namespace
 
-TEST_CASE("a member that stands still ends the strict calls that need it, on all") {
-  for (const size_t count : {1u, 1000u}) {  // one owner; an owner each
+TEST_CASE(
+    "a member that stands still ends the strict calls that need it, on all members") {
+  for (const size_t count : {1u, 1000u}) {  // one owner; an owner per rank
     Cluster cluster({.size = 4, .heartbeat = kHeartbeat});
     const Call call = allreduce_call(DType::kFloat32, count);
-    cluster.run_for(minutes(10));  // nobody is silent while nothing is to be done
+    cluster.run_for(minutes(10));  // no member is silent while there is nothing to do
     cluster.stop(2, minutes(2));
     std::vector<AnswerPtr> answers;
     for (const int32_t r : {0, 1, 3})
@@ -50,13 +51,13 @@ TEST_CASE("a member that stands still ends the strict calls that need it, on all
       CHECK(has(a->status, describe(call) + ", collective 1, cannot end"));
       CHECK(has(a->status, "it is stopped, its machine is down, or the link is cut"));
     }
-    // While it is silent, what needs it fails at once.
+    // While it is silent, calls that need it fail at once.
     for (const int32_t r : {0, 1, 3}) {
       const auto a = cluster.barrier(r, minutes(30));
       cluster.turn();
       check_silent(a, "rank 2 has sent nothing");
     }
-    // It comes back, and finds its calls failed with that sentence.
+    // It comes back, and finds its calls failed with this sentence.
     cluster.run_for(minutes(3));
     check_silent(cluster.allreduce(2, call, floats(count), minutes(30)));
     check_silent(cluster.barrier(2, minutes(30)), "rank 2 has sent nothing");
@@ -79,7 +80,7 @@ TEST_CASE("a member whose caller is late is not silent") {
   for (const auto& a : answers) CHECK(a->is_ok());
 }
 
-TEST_CASE("messages from and to a silent member end, and others do not") {
+TEST_CASE("messages from and to a silent member end, and other messages do not") {
   Cluster cluster({.size = 3, .heartbeat = kHeartbeat});
   const auto asked = cluster.receive(0, 2, 0, 8, minutes(30));
   const auto offered = cluster.send(0, 2, 0, Bytes(1000), 0, minutes(30));
@@ -97,14 +98,14 @@ TEST_CASE("messages from and to a silent member end, and others do not") {
   cluster.send(1, 0, 0, Bytes(8));
   cluster.run_for(seconds(1));
   CHECK(other->is_ok());
-  // It comes back, and what it waited for has been given up.
+  // It comes back. The message that it waited for has been given up.
   cluster.run_for(minutes(2));
   const auto given_up = cluster.receive(2, 0, 0, 1000, minutes(30));
   cluster.turn();
   REQUIRE(given_up->is_done());
   CHECK(given_up->status.code() == Code::kPeerLost);
   CHECK(has(given_up->status, "rank 0 has given the message up, because it has heard"));
-  // Back again, it is heard: from anyone, and by name.
+  // It is back and heard again, by receives from any source and from its rank.
   cluster.run_for(minutes(3));
   cluster.send(2, 0, 7, Bytes(8));
   cluster.run_for(seconds(1));
@@ -115,7 +116,8 @@ TEST_CASE("messages from and to a silent member end, and others do not") {
   CHECK(again->is_ok());
 }
 
-TEST_CASE("who leaves because of a silent member says so, if it is still silent") {
+TEST_CASE(
+    "a member that leaves because of a silent member says so, if the silence lasts") {
   for (const char* how : {"receive", "send", "later"}) {
     for (const bool is_back : {false, true}) {
       INFO(how << ' ' << is_back);
@@ -140,7 +142,7 @@ TEST_CASE("who leaves because of a silent member says so, if it is still silent"
   }
 }
 
-TEST_CASE("a receive that a silent member has begun to fill is ended") {
+TEST_CASE("a receive that a silent member has begun to fill ends") {
   Cluster cluster({.size = 3, .heartbeat = kHeartbeat});
   cluster.network.set_rate(Rank(2), Rank(0), 1000);
   const auto half = cluster.receive(0, 2, 0, 2000, minutes(30));
@@ -152,21 +154,22 @@ TEST_CASE("a receive that a silent member has begun to fill is ended") {
   cluster.run_for(minutes(3));
   CHECK(half->memory_is_untouched());
   CHECK(sent->is_ok());
-  // What it was is not taken for the next message.
+  // The rest of the old message is not taken for the next message.
   const auto next = cluster.receive(0, 2, 0, 8, minutes(30));
   cluster.send(2, 0, 0, Bytes(8, 5));
   cluster.run_for(seconds(2));
   CHECK(next->is_ok());
 }
 
-TEST_CASE("a receive from anyone waits for its time, then names who was silent") {
+TEST_CASE(
+    "a receive from any source waits for its time, and then names the silent member") {
   Cluster cluster({.size = 3, .heartbeat = kHeartbeat});
   const auto anyone = cluster.receive(1, std::nullopt, 7, 8, minutes(1));
   const auto nobody = cluster.receive(1, std::nullopt, 7, 8, seconds(20));
   const auto waiting = cluster.receive(0, 1, 0, 8, minutes(30));
   cluster.stop(2, minutes(5));
   cluster.run_for(seconds(25));
-  // Nobody was silent yet.
+  // No member was silent yet.
   REQUIRE(nobody->is_done());
   CHECK(nobody->status.code() == Code::kTimedOut);
   CHECK(nobody->status.culprit() == kNoRank);
@@ -180,14 +183,15 @@ TEST_CASE("a receive from anyone waits for its time, then names who was silent")
   check_silent(anyone,
                "recv from any rank, tag 7 on rank 1: Timed out: rank 2 has sent "
                "nothing to group \"test\" for 60 s");
-  // Its caller gives up and leaves: who waits for it hears whose fault that is.
+  // Its caller gives up and leaves. The error of a member that waits for it names the
+  // silent member.
   CHECK_FALSE(waiting->is_done());
   cluster.group(1).leave();
   cluster.turn();
   check_silent(waiting, "rank 1 gave the group up: rank 2 has sent nothing");
 }
 
-TEST_CASE("a time-out names the silent member that the missing one may wait for") {
+TEST_CASE("a time-out names the silent member for which the missing member may wait") {
   Cluster cluster({.size = 4, .heartbeat = kHeartbeat});
   cluster.receive(0, std::nullopt, 7, 8, minutes(30));
   std::vector<AnswerPtr> answers;
@@ -208,9 +212,9 @@ TEST_CASE("a time-out names the silent member that the missing one may wait for"
   }
 }
 
-TEST_CASE("calls that may skip go on without a silent member, which returns") {
+TEST_CASE("calls that may skip go on without a silent member, which rejoins") {
   Cluster cluster({.size = 4, .heartbeat = kHeartbeat});
-  Call call = allreduce_call(DType::kFloat32, 1000);  // an owner each
+  Call call = allreduce_call(DType::kFloat32, 1000);  // an owner per rank
   call.policy.kind = straggler::Kind::kSkip;
   call.policy.min_contributors = 1;
   call.policy.ceiling = milliseconds(50);
@@ -239,7 +243,7 @@ TEST_CASE("a member that was stopped itself does not take the others for silent"
   CHECK(waiting->is_ok());
 }
 
-TEST_CASE("a connection that breaks is a loss at once, also of a silent member") {
+TEST_CASE("a broken connection is a loss at once, also of a silent member") {
   Cluster cluster({.size = 3, .heartbeat = kHeartbeat});
   cluster.stop(2, minutes(5));
   cluster.run_for(seconds(40));

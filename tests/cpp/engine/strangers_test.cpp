@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Who is no member, and a group that is at work: its calls go on, with the right
-// results and about as fast, and nothing of the strangers stays.
+// Tests of strangers that connect to a working group. Its calls go on with the right
+// results and about as fast, and nothing of the strangers remains.
 
 #include <arpa/inet.h>
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The time for a stranger to greet.
+// Time in which a stranger has to greet.
 constexpr Duration kHandshake = milliseconds(400);
 
 size_t num_descriptors() {
@@ -37,18 +37,18 @@ std::vector<std::byte> bytes_of(const std::string& text) {
   return {data, data + text.size()};
 }
 
-// A group of three that reduces without end, and the address of its first member.
+// A group of three members that reduces, and the address of its first member.
 class Group {
  public:
   Group() : members_(connect_all(3, store_, kHandshake)) {
     for (auto& data : data_) data.resize(kCount);
-    measure(20);  // warm
+    measure(20);  // warm-up
   }
   ~Group() {
     for (auto& m : members_) m.communicator->shutdown(seconds(5));
   }
 
-  // The median time of that many allreduces, which must be right.
+  // Median time of `repeats` allreduces. Their results must be right.
   Duration measure(int repeats) {
     std::vector<Duration> times;
     for (int i = 0; i < repeats; ++i) times.push_back(reduce());
@@ -89,7 +89,7 @@ class Group {
     hello.agreed = "a=1;b=2";
     return hello;
   }
-  // Any thread.
+  // Any thread may call it.
   Fd connect_raw() {
     auto address = transport::to_socket_address(members_[0].engine->address());
     Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -105,12 +105,12 @@ class Group {
   std::array<std::vector<float>, 3> data_;
 };
 
-// What the group has taken may be gone.
+// The group may have closed its connection already.
 void say(const Fd& socket, std::span<const std::byte> bytes) {
   [[maybe_unused]] const auto n =
       ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
-// Empty: the connection is cut without an answer.
+// Returns the answer; empty if the connection is cut without an answer.
 std::vector<std::byte> hear(const Fd& socket) {
   std::vector<std::byte> answer(2048);
   const auto n = ::recv(socket.get(), answer.data(), answer.size(), MSG_WAITALL);
@@ -120,7 +120,7 @@ std::vector<std::byte> hear(const Fd& socket) {
 
 }  // namespace
 
-TEST_CASE("whatever strangers say, a group goes on", "[tcp]") {
+TEST_CASE("a group goes on, whatever strangers say", "[tcp]") {
   Group group;
   const auto good = encode(group.hello());
   auto wrong_token = good, other_version = good, long_one = good, short_one = good,
@@ -149,7 +149,7 @@ TEST_CASE("whatever strangers say, a group goes on", "[tcp]") {
     const Fd stranger = group.connect_raw();
     say(stranger, text);
     group.reduce();
-    if (&text == &texts[1]) {  // is told why, and hangs up
+    if (&text == &texts[1]) {  // it gets the reason, and hangs up
       char byte = 0;
       CHECK(::recv(stranger.get(), &byte, 1, 0) == 1);
       ::shutdown(stranger.get(), SHUT_RDWR);
@@ -159,14 +159,15 @@ TEST_CASE("whatever strangers say, a group goes on", "[tcp]") {
     CHECK(hear(stranger).empty());
     CHECK(group.strangers() == ++count);
   }
-  // Half a greeting, then the end.
+  // Half a greeting, and then the end.
   say(group.connect_raw(), std::span(good).first(30));
   group.wait_for_strangers(++count);
   CHECK(num_descriptors() == before);
 }
 
-TEST_CASE("who knows the token is refused with a sentence once all are there",
-          "[tcp]") {
+TEST_CASE(
+    "a stranger with the token is refused with a reason when all members are connected",
+    "[tcp]") {
   Group group;
   const size_t before = num_descriptors();
   for (const int32_t rank : {-1, 0, 1, 2, 3, 1 << 30}) {
@@ -188,7 +189,7 @@ TEST_CASE("who knows the token is refused with a sentence once all are there",
   CHECK(num_descriptors() == before);
 }
 
-TEST_CASE("strangers that say a byte now and then are dropped in time", "[tcp]") {
+TEST_CASE("strangers that send a byte now and then are dropped in time", "[tcp]") {
   Group group;
   const auto good = encode(group.hello());
   std::vector<Fd> slow;
@@ -202,8 +203,7 @@ TEST_CASE("strangers that say a byte now and then are dropped in time", "[tcp]")
   CHECK(group.strangers() == slow.size());
 }
 
-TEST_CASE("a thousand strangers at once and a thousand in a row slow nobody down",
-          "[tcp]") {
+TEST_CASE("a thousand strangers at once, or in a row, slow no call down", "[tcp]") {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const rlim_t had =
@@ -216,7 +216,7 @@ TEST_CASE("a thousand strangers at once and a thousand in a row slow nobody down
     std::vector<Fd> strangers;
     for (int i = 0; i < 1000; ++i) strangers.push_back(group.connect_raw());
     group.measure(10);
-    // Of those that say nothing the last 256 are kept, until their time is over.
+    // The last 256 strangers that say nothing are kept until their time is over.
     CHECK(num_descriptors() <= before + strangers.size() + 256);
     const Duration at_once = group.measure(50);
     strangers.clear();
@@ -240,7 +240,7 @@ TEST_CASE("a thousand strangers at once and a thousand in a row slow nobody down
     INFO("allreduce of 80 kB: alone " << to_ms(alone) << " ms, beside 1000 at once "
                                       << to_ms(at_once) << " ms, in a row "
                                       << to_ms(median) << " ms");
-    // Wide: the attacker takes processor time from the members too.
+    // The limits are wide because the attacker takes CPU time from the members, too.
     CHECK(at_once < 4 * alone + milliseconds(10));
     CHECK(median < 4 * alone + milliseconds(10));
   }

@@ -22,7 +22,7 @@ typename Tray<T>::Ticket put(Tray<T>& tray, T thing) {
 
 }  // namespace
 
-TEST_CASE("each ticket gets its own thing, in whatever order") {
+TEST_CASE("each ticket gets its own item, in any order") {
   Tray<std::unique_ptr<int>> tray;
   std::vector<Tray<std::unique_ptr<int>>::Ticket> tickets;
   for (int i = 0; i < 4; ++i) tickets.push_back(put(tray, std::make_unique<int>(i)));
@@ -30,7 +30,7 @@ TEST_CASE("each ticket gets its own thing, in whatever order") {
     CHECK(*tray.take(tickets[i]) == static_cast<int>(i));
 }
 
-TEST_CASE("what is not taken goes with the tray") {
+TEST_CASE("items that are not taken are destroyed with the queue") {
   auto thing = std::make_shared<int>(7);
   {
     Tray<std::shared_ptr<int>> tray;
@@ -44,7 +44,7 @@ TEST_CASE("what is not taken goes with the tray") {
   CHECK(thing.use_count() == 1);
 }
 
-TEST_CASE("several threads put while another one takes") {
+TEST_CASE("several threads put items while another thread takes them") {
   Tray<int> tray;
   std::vector<std::thread> callers;
   std::vector<std::vector<Tray<int>::Ticket>> tickets(3);

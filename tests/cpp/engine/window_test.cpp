@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Senders that run ahead of a late member.
+// Tests of senders that run ahead of a late member.
 
 #include <random>
 
@@ -42,7 +42,7 @@ void check_ok(Cluster& cluster, const std::vector<AnswerPtr>& answers) {
   }
 }
 
-// Of two ranks the second makes as many calls as the first, when that waits for it.
+// Rank 1 makes as many calls as rank 0, which has run ahead and waits.
 void check_behind(const ClusterOptions& options, const Call& call, int num_calls) {
   Cluster cluster(options);
   const Bytes input = random_elements(call.dtype, call.count, 1);
@@ -57,7 +57,8 @@ void check_behind(const ClusterOptions& options, const Call& call, int num_calls
 
 }  // namespace
 
-TEST_CASE("a sender that runs ahead of a late member waits, the others do not") {
+TEST_CASE(
+    "a sender that runs ahead of a late member waits, and the other members do not") {
   Cluster cluster({.size = 3, .window_bytes = 16 * kKiB});
   std::vector<AnswerPtr> roots, prompt, late;
   for (unsigned char i = 0; i < 100; ++i) {
@@ -65,12 +66,12 @@ TEST_CASE("a sender that runs ahead of a late member waits, the others do not") 
     prompt.push_back(cluster.broadcast(1, broadcast_call(64), Bytes(64)));
   }
   check_ok(cluster, prompt);
-  CHECK(num_done(roots) == 16 * kKiB / (kKiB + 64));  // what went to rank 2
-  // It is drained when nothing is held back any more.
+  CHECK(num_done(roots) == 16 * kKiB / (kKiB + 64));  // messages to rank 2
+  // It is drained when no message is held back any more.
   CHECK_FALSE(cluster.group(0).is_drained());
   for (int i = 0; i < 100; ++i)
     late.push_back(cluster.broadcast(2, broadcast_call(64), Bytes(64)));
-  // It says that it has called, without being asked by a probe.
+  // It reports its calls without being asked by a probe.
   REQUIRE(cluster.run_until_done(late, milliseconds(100)));
   check_ok(cluster, late);
   check_ok(cluster, roots);
@@ -79,14 +80,14 @@ TEST_CASE("a sender that runs ahead of a late member waits, the others do not") 
   CHECK(cluster.group(0).is_drained());
 }
 
-TEST_CASE("operations larger than the window go on, one after the other") {
+TEST_CASE("operations larger than the window run one after the other") {
   check_behind({.size = 2, .window_bytes = 2 * kKiB},
                allreduce_call(DType::kFloat32, 10 * kKiB), 5);
 }
 
 TEST_CASE("a late member that serves takes part in calls beyond the window") {
   Cluster cluster({.size = 3, .window_bytes = 2 * kKiB});
-  const Call call = skip_call(300);  // a shard each
+  const Call call = skip_call(300);  // a shard per rank
   std::vector<AnswerPtr> all;
   for (int op = 0; op < 50; ++op) {
     std::vector<AnswerPtr> now;
@@ -100,13 +101,14 @@ TEST_CASE("a late member that serves takes part in calls beyond the window") {
   check_ok(cluster, all);
 }
 
-TEST_CASE("what follows the lead of a contribution is within the window of all") {
-  // 4 KiB to the other in each call.
+TEST_CASE(
+    "contributions with a short send window also keep to the window of all calls") {
+  // 4 KiB to the other rank in each call.
   check_behind({.size = 2, .lead_bytes = 1, .window_bytes = 16 * kKiB},
                allreduce_call(DType::kFloat32, 2 * kKiB), 30);
 }
 
-TEST_CASE("leaving lets go of what was held back") {
+TEST_CASE("a leave releases the messages that were held back") {
   Cluster cluster({.size = 2, .window_bytes = 4 * kKiB});
   std::vector<AnswerPtr> answers;
   for (int i = 0; i < 20; ++i) answers.push_back(cluster.barrier(0));
@@ -120,14 +122,14 @@ TEST_CASE("leaving lets go of what was held back") {
   for (const auto& a : answers) CHECK(a->times == 1);
 }
 
-TEST_CASE("a failed call keeps no data for its caller that is still to come") {
+TEST_CASE("a failed call keeps no data for a member that calls it later") {
   Cluster cluster({.size = 2, .window_bytes = 60 * kKiB});
   const Call call = allreduce_call(DType::kFloat32, 10 * kKiB);
   const auto first = cluster.allreduce(0, call, Bytes(call.bytes()), milliseconds(100));
   const auto second = cluster.allreduce(0, call, Bytes(call.bytes()));
   const auto third = cluster.allreduce(0, call, Bytes(call.bytes()));
   cluster.run_for(milliseconds(50));
-  // Half of each bucket goes to rank 1: three are more than the window.
+  // Half of each bucket goes to rank 1, and three halves are more than the window.
   CHECK_FALSE(cluster.group(0).is_drained());
   cluster.run_for(milliseconds(60));
   CHECK(first->status.code() == Code::kTimedOut);
@@ -139,7 +141,7 @@ TEST_CASE("a failed call keeps no data for its caller that is still to come") {
   CHECK(late[0]->status.code() == Code::kTimedOut);
 }
 
-TEST_CASE("a member that never hears of thousands of failures is lost") {
+TEST_CASE("a member that does not learn of thousands of failures is lost") {
   Cluster cluster({.size = 3, .heartbeat = {seconds(1), seconds(30)}});
   cluster.stop(2, std::chrono::hours(1));
   cluster.run_for(seconds(40));
@@ -160,7 +162,7 @@ TEST_CASE("a member that never hears of thousands of failures is lost") {
             "for more than 16384 failed calls") != std::string::npos);
 }
 
-TEST_CASE("with any window and any lateness every call ends") {
+TEST_CASE("every call ends, for any window and any lateness") {
   for (uint64_t seed = 0; seed < 150; ++seed) {
     std::mt19937_64 random(seed);
     const auto below = [&](uint64_t n) { return random() % n; };
@@ -193,7 +195,7 @@ TEST_CASE("with any window and any lateness every call ends") {
     std::vector<AnswerPtr> answers;
     while (answers.size() < calls.size() * static_cast<size_t>(size)) {
       const auto r = static_cast<int32_t>(below(static_cast<uint64_t>(size)));
-      // Some calls in a row, then maybe a pause.
+      // Some calls in a row, and then perhaps a pause.
       for (uint64_t burst = below(30); burst > 0; --burst) {
         size_t& at = next[static_cast<size_t>(r)];
         if (at == calls.size()) break;
