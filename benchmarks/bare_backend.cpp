@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// A backend of torch that does nothing for a message but hand its bytes over, in a line
-// of memory that ranks 0 and 1 share, for least_exchange.py: what torch and Python take
-// for a call, and no backend can do without. Who waits does not sleep, nothing is
-// matched, and a message must have come before the next one is sent. The end of a
-// call is told to torch's flight recorder if that asks, as a backend must that wants
-// its calls to be seen as over there.
+// A torch backend that only hands over the bytes of a message, in a cache line of
+// memory that ranks 0 and 1 share. With it least_exchange.py measures the time of torch
+// and Python for a call, which no backend can avoid. A waiting rank does not sleep,
+// messages are not matched, and a message must have arrived before the next one is
+// sent. The backend reports the end of each call to torch's flight recorder if the
+// recorder asks for it. Otherwise the recorder would show the calls as unfinished.
 
 #include <fcntl.h>
 #include <pybind11/pybind11.h>
@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-// An older torch is told nothing.
+// An older torch has no completion hooks.
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
 #define HAS_COMPLETION_HOOKS
 #endif
@@ -41,10 +41,10 @@ using Clock = std::chrono::steady_clock;
 using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 
 constexpr size_t kMostBytes = 56;
-constexpr uint32_t kLooks = 4096;  // then others may have the core
+constexpr uint32_t kLooks = 4096;  // then other threads may have the core
 constexpr auto kLimit = std::chrono::seconds(30);
 
-// What comes for one rank: the message, and how many there have been.
+// The last message for one rank, and the number of messages so far.
 struct alignas(64) Line {
   std::atomic<uint64_t> number;
   std::byte data[kMostBytes];
@@ -150,7 +150,8 @@ class BareBackend final : public ::c10d::Backend {
   uint64_t num_sent_ = 0, num_wanted_ = 0, last_key_ = 0;
 };
 
-// In memory of the name `name`, which the first rank makes, and the others later.
+// Makes a backend in the shared memory `name`. The first rank makes this memory, and
+// the other ranks come later.
 c10::intrusive_ptr<::c10d::Backend> make(int rank, int size, const std::string& name) {
   constexpr size_t kBytes = 2 * sizeof(Line);
   const int fd =

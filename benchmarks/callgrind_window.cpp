@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// What callgrind counts in this process: all its threads, from start() to stop().
+// Switch of callgrind in this process. It counts all threads from start() to stop().
 #include <valgrind/callgrind.h>
 
 extern "C" {

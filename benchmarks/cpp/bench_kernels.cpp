@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Sums of k buffers of float32 beside loops that do a part of it (memory_loops.h):
+// Sums of k buffers of float32, beside loops that do a part of the work
+// (memory_loops.h):
 //   bench_kernels [--prefetch|--no-prefetch] TURNS KIB... (of all sources together)
-// The functions take turns in short samples. One line of JSON per function, for
-// kernels.py: how many bytes it reads in a pass, and the seconds of a pass in each
-// turn. As in the engine, the result takes the place of the own contribution, the
-// others are in buffers of the pool, and one call folds a chunk of 256 KiB of each at
-// most.
+// The functions take turns in short samples. Each function prints one line of JSON for
+// kernels.py: the bytes that it reads in a pass, and the seconds of a pass in each
+// turn. As in the engine, the result takes the place of the own contribution, the other
+// contributions are in buffers of the pool, and a call folds a chunk of at most 256 KiB
+// of each.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -31,17 +32,17 @@ namespace {
 constexpr double kSampleSeconds = 0.0008;
 
 struct Measured {
-  std::string kind;  // sum, or of a MemoryLoop
+  std::string kind;  // sum, or the kind of a MemoryLoop
   std::string set;
   std::string name;
-  std::function<void(size_t)> run;  // so many passes
+  std::function<void(size_t)> run;  // runs this number of passes
   std::vector<double> seconds;
 };
 
-// Seconds of a pass, of `num_passes`.
+// Seconds per pass, measured over `num_passes`.
 double sample(const Measured& m, size_t num_passes) {
   const SystemClock clock;
-  m.run(1);  // brings into the caches what the function before has left outside
+  m.run(1);  // brings displaced data back into the caches
   const TimePoint start = clock.now();
   m.run(num_passes);
   return to_seconds(clock.now() - start) / static_cast<double>(num_passes);
@@ -60,7 +61,7 @@ std::vector<bench::MemoryLoop> loops_of(kernels::InstructionSet set) {
   }
 }
 
-// What one call of a sum is about.
+// The memory of one call of a sum.
 struct Chunk {
   std::byte* out;
   std::array<const void*, 8> sources;
@@ -112,15 +113,15 @@ void measure(size_t kib, size_t num_sources, size_t num_turns) {
                      },
                      {}});
   }
-  // As many passes of each as fill a sample; the first turn only warms up.
+  // Each function gets as many passes as fill a sample. The first turn only warms up.
   std::vector<size_t> num_passes;
   for (const Measured& m : all) {
     const double pass = std::max(1e-9, sample(m, 10));
     num_passes.push_back(
         std::max<size_t>(1, static_cast<size_t>(kSampleSeconds / pass)));
   }
-  // In another order each turn: some leave the caches such that more than one pass of
-  // the next function finds less there.
+  // Each turn has another order. Some functions leave the caches in such a state that
+  // the next function finds less of its data there for more than one pass.
   std::vector<size_t> order(all.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::mt19937 shuffler;

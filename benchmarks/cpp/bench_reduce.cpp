@@ -84,11 +84,12 @@ void bench_size(size_t bytes, std::vector<Row>& rows) {
       for (const size_t k : {size_t{2}, size_t{4}}) {
         const auto reduce = kernels::find_reduce(op, dtype, set);
         std::vector<const void*> sources;
-        // Products go elsewhere: in place they would soon be subnormal, which is slow.
+        // Products go to another buffer: in place they would soon be subnormal, which
+        // is slow.
         const size_t first = op == kProduct ? 1 : 0;
         for (size_t i = 0; i < k; ++i) sources.push_back(buffers[first + i].data());
         const size_t count = bytes / size_of(dtype);
-        // The mean, so that repeated calls in place keep to finite numbers.
+        // The mean keeps the numbers finite when a call in place is repeated.
         const double scale = 1.0 / static_cast<double>(k);
         const double rate = measure_gb_per_s(static_cast<double>(k + 1) * size, [&] {
           reduce(out, sources.data(), k, count, scale);

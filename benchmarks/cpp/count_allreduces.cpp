@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Does NUM strict allreduces of 4 KiB of float32, one after another, in a group of four
-// members of this process:
+// Makes NUM strict allreduces of 4 KiB of float32, one after another, in a group of
+// four members in this process:
 //   count_allreduces NUM [without|disarmed|armed|spans [ELEMENTS]]
-// For instructions.py and tracing.py, which count its instructions: what a call costs
-// in the engine and the collectives. Links are in memory, the clock stands still and
-// there is one thread, so each run executes the same. It also says how often it asked
-// the heap for memory.
 //
-// With a second argument links are traced, too, as those over sockets are: without a
-// recorder, by one that is disarmed, or by one that is armed. Then it also says how
-// often the recorder asked what time it is, since that takes no instructions here. With
-// `spans` it is armed, too, and what it has recorded is taken and counted.
+// Its instructions are the cost of a call in the engine and the collectives. They are
+// counted by instructions.py and tracing.py. Links are in memory, the clock stands
+// still and there is one thread, so each run executes the same instructions. The
+// program also prints the number of its heap allocations.
+//
+// With a second argument links are traced, as links over sockets are: without a
+// recorder, with a disarmed recorder, or with an armed recorder. Then the program also
+// prints how often the recorder read the clock, because a reading takes no instructions
+// here. With `spans` the recorder is armed, and the recorded spans are taken and
+// counted.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -41,14 +43,14 @@ class StandingClock final : public Clock {
   [[nodiscard]] TimePoint now() const override { return TimePoint(Duration(1)); }
 };
 
-// The recorder's.
+// The clock of the recorder. It counts its readings.
 class CountedClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override {
     ++num_asked;
     return TimePoint(Duration(1));
   }
-  mutable std::atomic<uint64_t> num_asked{0};  // its watcher asks, too
+  mutable std::atomic<uint64_t> num_asked{0};  // the recorder's watcher asks, too
 };
 
 struct Plan {
@@ -58,7 +60,8 @@ struct Plan {
   trace::Recorder* recorder = nullptr;
 };
 
-// Tells a trace what StreamLink tells it of messages that the kernel takes at once.
+// Reports to a trace the same events as StreamLink, for messages that the kernel takes
+// at once.
 class TracedLink final : public transport::Link {
  public:
   TracedLink(std::unique_ptr<transport::Link> link, transport::SendTrace trace,

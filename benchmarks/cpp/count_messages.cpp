@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Sends NUM messages of 8 bytes to and fro between two members of a group that share
-// memory, each into a receive that is there already:
+// Sends NUM messages of 8 bytes back and forth between two members of a group that
+// share memory. The receive of each message is posted before it is sent:
 //   count_messages NUM
-// For instructions.py, which counts its instructions: what a message costs in the turns
-// of the event loop, the links, the engine and the mailbox. Both members are in this
-// thread, which drives their loops in turns, so each run executes nearly the same. For
-// that nobody asks the groups what is due: how often that happens depends on the clock.
-// And the loops have no threads of their own, so nobody asks whether to leave them at
-// rest; the communicator is not counted either.
+// instructions.py counts its instructions, which are the cost of a message in the turns
+// of the event loop, the links, the engine and the mailbox. This thread drives the
+// loops of both members in turns, so each run executes nearly the same instructions. To
+// that end the groups are not asked for due work, because the number of such questions
+// depends on the clock. The loops have no threads of their own, so no call decides if a
+// loop may stay at rest. The communicator is not counted either.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ struct Member {
     group = std::make_unique<engine::Group>(&loop, options);
   }
 
-  // As Communicator::attach does.
+  // Like Communicator::attach.
   void attach(Rank peer, transport::Connections connections) {
     auto link = std::make_unique<transport::LanedLink>(peer, group->handler());
     link->set_shared();

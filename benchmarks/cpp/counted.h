@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What the programs say whose instructions instructions.py counts.
+// Output of the programs that instructions.py counts.
 
 #include <cstdio>
 
@@ -10,7 +10,8 @@
 
 namespace aikido {
 
-// What decides about the number of instructions, beside the sources.
+// The properties of the build that change the number of instructions, besides the
+// sources.
 inline void print_build() {
 #if defined(__clang__)
   constexpr const char* kCompiler = "clang";

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// The least that ranks of one host must do for a collective, for
-// least_exchange.py: a library that knows nothing but shared memory. What ranks give
-// lies in that memory and in the caches from the start, so nobody copies it in; who
-// takes it copies it once; who must wait sleeps once; and one system call wakes all
-// that sleep. There are no frames, no checks, no time-outs, and nobody says that it is
-// done: operations must be apart from each other, and of all ranks.
+// The least work of ranks on one host for a collective, for least_exchange.py: a
+// library that only uses shared memory. The data of the ranks lies in this memory and
+// in the caches from the start, so no rank copies it in. A receiving rank copies it
+// once, a waiting rank sleeps once, and one system call wakes all sleeping ranks. There
+// are no frames, no checks and no time-outs, and no rank reports that it is done. So
+// operations must not overlap, and all ranks must take part in each.
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -28,7 +28,7 @@ constexpr size_t kHeaderRoom = 4096;
 constexpr size_t kDataBytes = 256 << 10;
 
 struct Shared {
-  // Operations that have begun for all; what ranks sleep on.
+  // Number of operations that have begun for all ranks. Ranks sleep on it.
   alignas(kLine) std::atomic<uint32_t> number;
   alignas(kLine) std::atomic<uint32_t> num_arrived;
   alignas(kLine) std::atomic<uint32_t> num_asleep;
@@ -42,7 +42,7 @@ struct Place {
   uint32_t number = 0;
 };
 
-// What the others give: as much of it as stays in the caches, again and again.
+// Copies the data of the other ranks: a part that stays in the caches, again and again.
 void take(const Place& place, std::byte* into, size_t bytes) {
   const auto* data = reinterpret_cast<const std::byte*>(place.shared) + kHeaderRoom;
   for (size_t at = 0; at < bytes; at += kDataBytes)
@@ -71,7 +71,8 @@ void wait_for_begin(Place& place) {
 
 extern "C" {
 
-// Null: there is no such memory. The first rank makes it, and all others come later.
+// Returns null if there is no such memory. The first rank makes it, and all others come
+// later.
 Place* least_open(const char* name, uint32_t rank, uint32_t num_ranks) {
   const int fd = ::shm_open(name, O_RDWR | (rank == 0 ? O_CREAT | O_EXCL : 0), 0600);
   if (fd < 0) return nullptr;
@@ -85,12 +86,12 @@ Place* least_open(const char* name, uint32_t rank, uint32_t num_ranks) {
   return new Place{static_cast<Shared*>(base), num_ranks, rank};
 }
 
-// Once all have it.
+// To be called when all ranks have the memory.
 void least_unlink(const char* name) {
   ::shm_unlink(name);
 }
 
-// From rank 0.
+// Broadcasts from rank 0.
 void least_broadcast(Place* place, std::byte* into, size_t bytes) {
   if (place->rank == 0) {
     ++place->number;
@@ -100,7 +101,7 @@ void least_broadcast(Place* place, std::byte* into, size_t bytes) {
   take(*place, into, bytes);
 }
 
-// `bytes` of all ranks together; one's own part is copied too.
+// `bytes` is the size for all ranks together. The own part is copied, too.
 void least_alltoall(Place* place, std::byte* into, size_t bytes) {
   Shared& shared = *place->shared;
   if (shared.num_arrived.fetch_add(1) + 1 == place->num_ranks) {

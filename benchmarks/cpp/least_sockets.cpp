@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// What plain TCP sockets take for a collective, for least_exchange.py: one connection
-// with every other rank, which send() and recv() serve in the calling thread as long as
-// something moves, and poll() else. There are no frames, no checks and no thread of its
-// own, and nothing is added up: where ranks would add, one source is copied to where
-// the sum would lie. All bytes of the user's tensors are read and written.
+// Collectives over plain TCP sockets, for least_exchange.py. Each rank has one
+// connection to every other rank. The calling thread serves the connections with send()
+// and recv() while data moves, and with poll() otherwise. There are no frames, no
+// checks and no other thread. Nothing is added up: instead, one source is copied to the
+// place of the sum. All bytes of the user's tensors are read and written.
 //
-// Functions return 0, or a number as errno has it.
+// Functions return 0 or an errno value.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -26,18 +26,18 @@ namespace {
 
 using aikido::collectives::ShardPlan;
 
-constexpr int kMostSilenceMs = 30'000;  // then nobody sends any more
+constexpr int kMostSilenceMs = 30'000;  // then no rank sends any more
 constexpr size_t kMinShardBytes = 16 << 10;
 
 // Note [parts]
-// What is received and read again shortly after is cheaper in the caches: in such parts
-// of shards, one after the other, an allreduce of 16 MiB takes two ranks 7.7 ms, and of
-// whole shards 9.6. The results of a part go with the next one, so that nobody has to
-// wait twice for each.
+// Reading received data again is cheaper while it is in the caches. So shards are
+// exchanged in parts of this size, one after the other. With parts, an allreduce of 16
+// MiB between two ranks takes 7.7 ms, and with whole shards 9.6 ms. The results of a
+// part go together with the next part, so that no rank waits twice for each part.
 constexpr size_t kPartBytes = 256 << 10;
 
-// Beyond this a broadcast is relayed: of 1 MiB to three others it takes 1.03 ms instead
-// of 1.15, of 16 MiB 8.1 instead of 10.7.
+// Larger broadcasts are relayed. To three other ranks, 1 MiB takes 1.03 ms instead of
+// 1.15 ms, and 16 MiB take 8.1 ms instead of 10.7 ms.
 constexpr size_t kMostUnrelayedBytes = 64 << 10;
 
 template <class Byte>
@@ -51,12 +51,14 @@ void queue(Piece<Byte>& first, Piece<Byte>& next, Piece<Byte> piece) {
   (first.bytes == 0 ? first : next) = piece;
 }
 
-// With one other rank, both ways; `next` goes behind the first.
+// Transfers with one other rank, in both directions. The `next` pieces go behind the
+// first.
 struct Flow {
   int fd = -1;
   Piece<const std::byte> out, next_out;
   Piece<std::byte> in, next_in;
-  // What is sent in this exchange comes from there: no more goes than has come.
+  // The sent data of this exchange comes from this flow: no more is sent than has
+  // arrived.
   const Flow* relayed_from = nullptr;
 
   void send(const std::byte* data, size_t bytes) {
@@ -78,7 +80,7 @@ void advance(Piece<Byte>& first, Piece<Byte>& next, ssize_t bytes) {
 
 struct Sockets {
   uint32_t rank;
-  std::vector<Flow> flows;  // by rank; its own is never used
+  std::vector<Flow> flows;  // by rank; the own one is never used
   std::vector<pollfd> polled;
   std::vector<std::byte> scratch;
 
@@ -93,7 +95,7 @@ bool is_to_wait(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-// These two: bytes that have moved, or what has failed, negative.
+// Both functions return the number of moved bytes, or a negative errno value.
 ssize_t send_some(Flow& flow) {
   const size_t bytes = flow.sendable();
   if (bytes == 0) return 0;
@@ -128,7 +130,7 @@ int sleep(Sockets& sockets) {
   return n < 0 && errno != EINTR ? errno : 0;
 }
 
-// Until all that flows are to send and to receive is through.
+// Runs until all flows have sent and received their data.
 int exchange(Sockets& sockets) {
   while (true) {
     bool has_moved = false;
@@ -148,7 +150,8 @@ int exchange(Sockets& sockets) {
   return 0;
 }
 
-// The root sends each its piece, which it passes on to the others as it comes.
+// The root sends each rank its piece. The rank passes it on to the others as it
+// arrives.
 void relay_broadcast(Sockets& sockets, std::byte* data, size_t bytes) {
   const uint32_t num_pieces = sockets.num_ranks() - 1;
   const auto begin = [&](uint32_t piece) { return bytes * piece / num_pieces; };
@@ -169,13 +172,14 @@ void relay_broadcast(Sockets& sockets, std::byte* data, size_t bytes) {
   if (sockets.rank != 0) root.receive(data + begin(own), size(own));
 }
 
-// Bytes of a tensor.
+// A range of bytes of a tensor.
 struct Part {
   size_t first = 0;
   size_t bytes = 0;
 };
 
-// What `part_of` says of each rank goes to it, from all others into its scratch.
+// Sends each rank the part that `part_of` names for it. Receives the own part of all
+// other ranks into the scratch memory.
 template <class PartOf>
 int give_to_owners(Sockets& sockets, const std::byte* data, const PartOf& part_of) {
   const size_t own_bytes = part_of(sockets.rank).bytes;
@@ -193,7 +197,8 @@ int give_to_owners(Sockets& sockets, const std::byte* data, const PartOf& part_o
 
 extern "C" {
 
-// One connection for each rank; what is at `rank` is not used. They stay the caller's.
+// `fds` has one connection for each rank; the entry at `rank` is not used. The caller
+// keeps and closes them.
 Sockets* least_sockets_open(const int* fds, uint32_t rank, uint32_t num_ranks) {
   auto* sockets = new Sockets{
       .rank = rank,
@@ -209,7 +214,7 @@ void least_sockets_close(Sockets* sockets) {
   delete sockets;
 }
 
-// From rank 0.
+// Broadcasts from rank 0.
 int least_sockets_broadcast(Sockets* sockets, std::byte* data, size_t bytes) {
   if (bytes > kMostUnrelayedBytes) {
     relay_broadcast(*sockets, data, bytes);
@@ -222,7 +227,7 @@ int least_sockets_broadcast(Sockets* sockets, std::byte* data, size_t bytes) {
   return exchange(*sockets);
 }
 
-// `bytes` are those of one block, here and below.
+// Here and below, `bytes` is the size of one block.
 int least_sockets_alltoall(Sockets* sockets, const std::byte* from, std::byte* into,
                            size_t bytes) {
   for (uint32_t peer = 0; peer < sockets->num_ranks(); ++peer) {
@@ -260,7 +265,7 @@ int least_sockets_reduce_scatter(Sockets* sockets, const std::byte* from,
   return 0;
 }
 
-// Of float32, each shard to its owner and from there to all.
+// Allreduce of float32: each shard goes to its owner, and from there to all ranks.
 int least_sockets_allreduce(Sockets* sockets, std::byte* data, size_t bytes) {
   const ShardPlan plan(bytes / sizeof(float), sizeof(float),
                        static_cast<int32_t>(sockets->num_ranks()), kMinShardBytes);
@@ -272,7 +277,7 @@ int least_sockets_allreduce(Sockets* sockets, std::byte* data, size_t bytes) {
   };
   const size_t source = sockets->rank == 0 ? 1 : 0;
   for (size_t at = 0; at < plan.num_bytes(0); at += kPartBytes) {
-    // Behind the results of the part before, which have not been exchanged yet.
+    // Goes behind the results of the previous part, which have not been exchanged yet.
     const auto here = [&](uint32_t owner) { return part_of(owner, at); };
     if (const int error = give_to_owners(*sockets, data, here); error != 0)
       return error;

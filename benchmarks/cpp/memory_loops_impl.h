@@ -27,7 +27,7 @@ constexpr size_t kWidth = 16;
 #endif
 typedef float Vec __attribute__((vector_size(kWidth)));
 
-// The value must be computed; nothing is done with it.
+// Forces the value to be computed, and does nothing with it.
 inline void keep(Vec value) {
 #if defined(__AVX512F__)
   asm volatile("" : : "v"(value));
@@ -42,7 +42,8 @@ inline void load(const std::byte* from) {
   keep(*reinterpret_cast<const Vec*>(from));
 }
 
-// Hides a pointer, so that not all are addressed by one index: kernels/reduce_fold.h.
+// Hides a pointer from the compiler, so that the pointers do not share one index
+// (kernels/reduce_fold.h).
 [[gnu::always_inline]] inline std::byte* opaque(std::byte* from) {
   asm("" : "+r"(from));
   return from;
@@ -52,7 +53,7 @@ inline void store(std::byte* to) {
   *reinterpret_cast<Vec*>(to) = Vec{};
 }
 
-// Past the caches, where the instruction set can.
+// Stores past the caches if the instruction set can.
 inline void store_past(std::byte* to) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(reinterpret_cast<float*>(to), Vec{});
@@ -85,7 +86,7 @@ inline void store_step(std::byte* to) {
   }
 }
 
-// One buffer after another, `Step` bytes at a time.
+// Loads one buffer after another, `Step` bytes at a time.
 template <size_t Step, size_t Ahead>
 void in_turn(std::byte* const* buffers, size_t num_sources, size_t bytes) {
   for (size_t k = 0; k < num_sources; ++k) {
@@ -94,7 +95,7 @@ void in_turn(std::byte* const* buffers, size_t num_sources, size_t bytes) {
   }
 }
 
-// All buffers side by side, `Step` bytes of each at a time.
+// Goes through all buffers side by side, `Step` bytes of each at a time.
 template <size_t K, size_t Step, size_t Ahead, Write W>
 void side_by_side_of(std::byte* const* buffers, size_t bytes) {
   std::byte* from[K];
@@ -113,10 +114,10 @@ void side_by_side(std::byte* const* buffers, size_t num_sources, size_t bytes) {
   side_by_side_of<8, Step, Ahead, W>(buffers, bytes);
 }
 
-// As many loads and additions as a sum of the buffers has, and with Writes as many
-// stores, of zeros, which wait for no sum. IsNear: always of the same 32 KiB, so that
-// no other cache than L1 has a part in it. With Ahead one line of each step is asked
-// for so many bytes ahead.
+// Does as many loads and additions as a sum of the buffers. With Writes it also does as
+// many stores, of zeros, which wait for no sum. With IsNear it always uses the same 32
+// KiB, so that only the L1 cache takes part. With Ahead it prefetches one line of each
+// step, this number of bytes ahead.
 template <size_t K, size_t NumSums, bool Writes, bool IsNear, size_t Ahead>
 void add_of(std::byte* const* buffers, size_t bytes) {
   constexpr size_t kStep = NumSums * kWidth;
@@ -149,7 +150,7 @@ void add(std::byte* const* buffers, size_t num_sources, size_t bytes) {
   add_of<8, NumSums, Writes, IsNear, Ahead>(buffers, bytes);
 }
 
-// Blocks of 4 KiB: all loads of one, then all its stores.
+// Goes through blocks of 4 KiB: all loads of a block, and then all its stores.
 template <Write W>
 void in_blocks(std::byte* const* buffers, size_t num_sources, size_t bytes) {
   constexpr size_t kBlock = 4096;
