@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Backups that stand in for late ranks, call by call: three primaries and rank 3."""
+"""Backups for late ranks, call by call: three primaries and the backup rank 3."""
 
 import time
 
@@ -18,10 +18,10 @@ from harness.failures import failure_of
 SIZE = 4
 PRIMARIES = 3
 BACKUP = 3
-COUNT = 100_000  # a shard for each rank
+COUNT = 100_000  # one shard for each rank
 BYTES = 4 * COUNT
 GROUP_TIMEOUT = 60
-# Deadlines are so short that all must be on time.
+# Deadlines are so short that all ranks must run on time.
 pytestmark = pytest.mark.alone
 
 SOON_S = 10.0
@@ -35,13 +35,13 @@ def backed_up(**options):
 
 
 def gradient(data_shard, step=0, count=COUNT):
-    """Of sizes so different that the order of a sum shows."""
+    """Gradient with values of very different sizes, so that a sum shows its order."""
     random = torch.Generator().manual_seed(1000 * step + data_shard)
     return torch.randn(count, generator=random) * 10.0 ** (data_shard - 1)
 
 
 def mean_of(data_shards, step=0):
-    """What a call without a late rank makes of them, in one process."""
+    """Mean that a call without late ranks computes, computed in one process."""
     total = gradient(data_shards[0], step)
     for d in data_shards[1:]:
         total = total + gradient(d, step)
@@ -49,7 +49,7 @@ def mean_of(data_shards, step=0):
 
 
 def reduce(rank, data_shard, *, step=0, tensor=None, policy=None, is_known=True):
-    """One mean; on primaries without saying what it is of."""
+    """One mean; only the backup names its data shard."""
     tensor = gradient(data_shard, step) if tensor is None else tensor
     work = aikido_torch.all_reduce(
         tensor,
@@ -76,11 +76,11 @@ def given_bytes():
     return _backend.backend_of(None).counters["given_bytes"]
 
 
-# ---- What cannot be had --------------------------------------------------------------
+# ---- Refused calls -------------------------------------------------------------------
 
 
 def call_wrongly(rank, size):
-    """All ranks alike; nothing is sent, so the group is as it was."""
+    """Makes refused calls, equal on all ranks; the group is unchanged afterwards."""
     ours = aikido_torch.all_reduce
 
     def wrong(policy, data_shard=None, **more):
@@ -130,7 +130,7 @@ WRONG = {
 }
 
 
-def test_what_cannot_be_is_refused_on_every_rank_with_a_sentence():
+def test_invalid_calls_are_refused_on_every_rank_with_a_clear_error():
     results = run_ranks(SIZE, call_wrongly, group_timeout=GROUP_TIMEOUT)
     for rank, (seen, after) in enumerate(results):
         assert after == [SIZE] * 3
@@ -146,7 +146,7 @@ def call_wrongly_on_one(rank, size, odd, data_shard):
     tensor = torch.ones(COUNT)
     dist.barrier()
     if rank != odd:
-        late(0.3)  # nobody waits for a backup: they would be through
+        late(0.3)  # otherwise the call would end without the backup
     return failure_of(
         lambda: aikido_torch.all_reduce(
             tensor, policy=backed_up(min_contributors=3), data_shard=mine
@@ -166,7 +166,7 @@ def call_wrongly_on_one(rank, size, odd, data_shard):
         (BACKUP, 3, "data_shard is 3 on rank 3, but there are data shards 0 to 2"),
     ],
 )
-def test_a_wrong_data_shard_of_one_rank_is_told_to_all(odd, data_shard, text):
+def test_a_wrong_data_shard_of_one_rank_is_reported_to_all(odd, data_shard, text):
     for failure in run_ranks(
         SIZE, call_wrongly_on_one, odd, data_shard, group_timeout=GROUP_TIMEOUT
     ):
@@ -188,7 +188,7 @@ def disagree(rank, size, other):
 @pytest.mark.parametrize(
     "other", [{"backups": 2}, {"mode": "substitute"}, {"verify_shadows": True}]
 )
-def test_ranks_that_disagree_on_backups_are_told_so(other):
+def test_ranks_with_different_backups_are_reported(other):
     for failure in run_ranks(5, disagree, other, group_timeout=GROUP_TIMEOUT):
         assert failure.name == "ConfigError"
         assert str(backed_up(min_contributors=3).native()) in failure.text
@@ -196,11 +196,11 @@ def test_ranks_that_disagree_on_backups_are_told_so(other):
         assert failure.seconds < SOON_S
 
 
-# ---- Who is in the result ------------------------------------------------------------
+# ---- Contributions to the result -----------------------------------------------------
 
 
 def reduce_with_late_ranks(rank, size, late_ranks, shadowed):
-    """Two calls of the clean run and two with late ranks; equal tensors each time."""
+    """Two calls without and two with late ranks; both pairs have equal tensors."""
     seen = []
     for step in range(4):
         dist.barrier()
@@ -233,9 +233,9 @@ def test_a_late_primary_is_covered_bit_for_bit(shadowed):
                 ((shadowed, BACKUP),)
             }
             assert took_s < LATE_S
-            # With nobody late a backup sends nothing.
+            # In a call without a late rank, the backup sends nothing.
             assert given == 0
-        # At most one contribution each, and none of the backup's own shard.
+        # The backup sends at most one contribution in each call, without its own shard.
         given = seen[-1][3]
         assert given == 0 if rank != BACKUP else 0 < given <= 2 * BYTES
     expected = mean_of([0, 1, 2])
@@ -245,7 +245,7 @@ def test_a_late_primary_is_covered_bit_for_bit(shadowed):
         assert [s[:2] for s in seen] == [s[:2] for s in results[0][0]]
 
 
-def test_of_two_late_ones_one_is_covered_one_is_skipped_and_both_are_named():
+def test_of_two_late_ranks_one_is_covered_one_is_skipped_and_both_are_named():
     results = run_ranks(SIZE, reduce_with_late_ranks, [1, 2], 1)
     for rank, (seen, skipped_own) in enumerate(results):
         for _, told, _, _ in seen[2:]:
@@ -275,7 +275,7 @@ def shadow_wrongly(rank, size):
     )
 
 
-def test_a_shadow_that_is_not_bit_equal_is_named_on_every_rank():
+def test_a_shadow_with_different_bits_is_named_on_every_rank():
     for equal, unequal in run_ranks(SIZE, shadow_wrongly, group_timeout=GROUP_TIMEOUT):
         assert equal.name == "nothing", equal
         assert unequal.name == "ConfigError"
@@ -301,7 +301,7 @@ def reduce_after_a_death(rank, size, dead):
 def test_the_data_shard_of_a_dead_primary_comes_from_the_backup():
     results = run_ranks(SIZE, reduce_after_a_death, 1, may_die=[1])
     for rank in (0, 2, 3):
-        # The first may have ended before the death was known.
+        # The first call may have ended before the death was known.
         for step, (tensor, told) in list(enumerate(results[rank]))[1:]:
             assert told["kind"] == "complete"
             assert told["stand_ins"] == [(1, BACKUP)]
@@ -356,13 +356,13 @@ def test_with_each_mode_the_late_rank_is_replaced(
             assert told["skipped"] == skipped
             if stand_ins is not None:
                 assert told["stand_ins"] == stand_ins
-            else:  # which copy of data shard 0 comes first is chance
+            else:  # the first copy of data shard 0 is random
                 assert (1, 3) in told["stand_ins"]
     for rank in (0, 2, 3):
         assert all(took_s < LATE_S for _, _, took_s in results[rank])
 
 
-def test_a_policy_without_backups_is_the_one_that_skips():
+def test_a_policy_without_backups_equals_skip_straggler():
     assert ActiveBackup(backups=0).native() == SkipStraggler().native()
     assert ActiveBackup().native() != SkipStraggler().native()
     assert ActiveBackup() != WaitAll()

@@ -26,7 +26,7 @@ def owners_of_a_sum():
 
 
 def owners_follow(rank, size):
-    """Whether all soon see the owners that each of these should lead to."""
+    """Number of ranks that soon see the expected owners, for each verdict in turn."""
     seen = []
     for cause, wanted in [
         ("none", set(range(size))),
@@ -35,7 +35,7 @@ def owners_follow(rank, size):
     ]:
         trace.advise(Verdict(cause, SLOW, "steady", 0.1, 0, 4, "A sentence."))
         num = torch.zeros(1)
-        # The change is a view, which the next calls go through.
+        # The change of owners is a new view. Later calls use it.
         for _ in range(200):
             num = torch.tensor([float(owners_of_a_sum() == wanted)])
             dist.all_reduce(num)
@@ -46,13 +46,13 @@ def owners_follow(rank, size):
     return seen
 
 
-def test_shards_leave_a_rank_whose_link_is_named_and_come_back_to_a_late_caller():
+def test_shards_leave_a_rank_with_a_slow_link_and_return_to_a_late_caller():
     for seen in run_ranks(4, owners_follow):
         assert seen == [4, 4, 4]
 
 
 def train_and_follow(rank, size):
-    """Steps of which one rank's are long, until all have heard of it."""
+    """Trains with long steps on one rank until all ranks have the verdict."""
     model = DistributedDataParallel(torch.nn.Linear(64, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     watch = trace.watch(model, optimizer)
@@ -77,8 +77,8 @@ def train_and_follow(rank, size):
 
 
 @pytest.mark.alone
-def test_all_ranks_hear_whom_the_traces_of_a_training_name():
+def test_all_ranks_learn_the_slow_rank_from_the_traces_of_a_training():
     for verdict in run_ranks(3, train_and_follow, rendezvous="tcp"):
-        # It sleeps between its passes, which is code of the loop.
+        # The rank sleeps between its passes, which is code of the training loop.
         assert (verdict.cause, verdict.rank) == ("loop", SLOW)
         assert verdict.pattern == "steady"

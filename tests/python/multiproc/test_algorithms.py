@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Strict all_reduce by each algorithm but direct, among processes."""
+"""Strict all_reduce by each algorithm except direct, in several processes."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ VICTIM = 1
 def reduce_everything(rank, size):
     wrong, bits = [], hashlib.sha256()
     for dtype in DTYPES:
-        # torch itself refuses to multiply complex numbers.
+        # Torch refuses to multiply complex numbers; aikido_torch.all_reduce does not.
         is_ours = dtype in COMPLEX
         all_reduce = aikido_torch.all_reduce if is_ours else dist.all_reduce
         for op in (*ops_of(dtype), *(("PRODUCT",) if is_ours else ())):
@@ -37,8 +37,8 @@ def reduce_everything(rank, size):
                 tensor = given[rank].clone()
                 all_reduce(tensor, op=getattr(dist.ReduceOp, op))
                 expected = fold(op, given)
-                # In another order than that of the ranks, and short floats are rounded
-                # by each rank that folds.
+                # The fold does not follow the order of ranks, and 16-bit floats are
+                # rounded by each rank that folds.
                 is_rounded = dtype in (
                     *COMPLEX,
                     "float16",
@@ -56,7 +56,7 @@ def reduce_everything(rank, size):
 @pytest.mark.beside
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_each_dtype_and_op_gives_the_reference_and_the_same_bits(algorithm, size):
+def test_each_dtype_and_op_matches_the_reference_on_all_ranks(algorithm, size):
     options = Options(collectives_algorithm=algorithm)
     results = run_ranks(size, reduce_everything, options=options)
     for wrong, bits in results:
@@ -65,7 +65,10 @@ def test_each_dtype_and_op_gives_the_reference_and_the_same_bits(algorithm, size
 
 
 def on_hosts(rank, size, folder, hosts, algorithm, program):
-    """As if ranks with other addresses of loopback were on other hosts."""
+    """Runs `program` on ranks that seem to be on several hosts.
+
+    Ranks with different addresses of loopback count as ranks on different hosts.
+    """
     _backend.own_address = lambda *_: f"127.0.0.{hosts[rank] + 2}"
     dist.init_process_group(
         "aikido",
@@ -82,7 +85,7 @@ def on_hosts(rank, size, folder, hosts, algorithm, program):
 @pytest.mark.parametrize(
     "hosts", [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0, 1], [0, 1, 2], [0, 0, 0]]
 )
-def test_by_two_levels_ranks_may_be_on_any_hosts(hosts, tmp_path):
+def test_two_level_works_for_ranks_on_any_hosts(hosts, tmp_path):
     args = (str(tmp_path), hosts, "two_level", reduce_everything)
     results = run_ranks(len(hosts), on_hosts, *args, backend=None)
     for found, (wrong, bits) in results:
@@ -92,7 +95,7 @@ def test_by_two_levels_ranks_may_be_on_any_hosts(hosts, tmp_path):
 
 
 def mix(rank, size):
-    """Calls that may skip and strict ones, at once."""
+    """Strict calls and calls that may skip, all in progress at once."""
     given = torch.arange(10_000.0)
     policy = SkipStraggler(min_contributors=size, floor_ms=5000, ceiling_ms=5000)
     tensors = [given * (rank + 1) for _ in range(12)]
@@ -108,13 +111,13 @@ def mix(rank, size):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_calls_that_may_skip_go_their_own_way(algorithm):
+def test_calls_that_may_skip_do_not_use_the_algorithm(algorithm):
     options = Options(collectives_algorithm=algorithm)
     assert run_ranks(4, mix, options=options) == [True] * 4
 
 
 def choose(rank, size):
-    """Alike on all ranks, or a call of some size ends with a mismatch."""
+    """Sums of many sizes; ranks with different algorithms would get an error."""
     group = dist.new_group(pg_options=Options(collectives_algorithm="auto"))
     given = torch.arange(1 << 20, dtype=torch.float32)
     sums = []
@@ -125,7 +128,7 @@ def choose(rank, size):
     return sums
 
 
-def test_ranks_on_hosts_choose_alike(tmp_path):
+def test_ranks_on_several_hosts_choose_the_same_algorithm(tmp_path):
     hosts = [0, 1, 0, 1, 1]
     args = (str(tmp_path), hosts, "auto", choose)
     for found, sums in run_ranks(5, on_hosts, *args, backend=None):
@@ -133,7 +136,7 @@ def test_ranks_on_hosts_choose_alike(tmp_path):
         assert sums == [True] * 21
 
 
-def test_ranks_choose_alike():
+def test_ranks_choose_the_same_algorithm():
     options = Options(collectives_algorithm="auto")
     for sums in run_ranks(5, choose, options=options):
         assert sums == [True] * 21
@@ -155,7 +158,7 @@ def lose_a_rank(rank, size, count):
 
 @pytest.mark.parametrize("count", [10, 2_000_000])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_rank_that_is_killed_in_a_call_is_named_by_all(algorithm, count):
+def test_a_rank_that_is_killed_in_a_call_is_named_on_all_ranks(algorithm, count):
     results = run_ranks(
         5,
         lose_a_rank,
@@ -181,7 +184,7 @@ def call_late(rank, size):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_time_out_names_who_has_not_called(algorithm):
+def test_a_time_out_names_the_rank_that_has_not_called(algorithm):
     options = Options(collectives_algorithm=algorithm)
     for failure in run_ranks(4, call_late, options=options, group_timeout=1.5):
         assert failure.name == "TimedOutError", failure.text
@@ -190,7 +193,7 @@ def test_a_time_out_names_who_has_not_called(algorithm):
 
 
 def differ_in_size(rank, size):
-    # 128 KiB on rank 0, and a little more on the others.
+    # 128 KiB on rank 0, and slightly more on the other ranks.
     tensor = torch.ones((128 << 8) + min(rank, 1))
     return failure_of(lambda: dist.all_reduce(tensor))
 
@@ -204,7 +207,7 @@ def differ_in_size(rank, size):
         (Options(transport_shared_memory_bytes=0), False),
     ],
 )
-def test_small_sums_of_ranks_that_share_memory_and_cores_have_one_owner(
+def test_small_sums_of_ranks_that_share_memory_and_few_cores_have_one_owner(
     options, has_one_owner
 ):
     for failure in run_ranks(4, differ_in_size, options=options):
@@ -229,7 +232,7 @@ def init_with(rank, size, folder, names):
     return "taken", ""
 
 
-def test_ranks_that_do_not_agree_are_named_with_both_algorithms(tmp_path):
+def test_ranks_with_different_algorithms_are_named_with_both(tmp_path):
     names = ["ring", "ring", "tree"]
     answers = run_ranks(3, init_with, str(tmp_path), names, backend=None)
     both = (

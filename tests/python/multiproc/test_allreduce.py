@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""benchmarks/allreduce.py, shortened; it compares the results of both backends."""
+"""A short run of benchmarks/allreduce.py, which compares both backends."""
 
 import json
 import os
@@ -18,13 +18,13 @@ def test_the_benchmark_writes_results_in_the_common_form(tmp_path):
     path = tmp_path / "allreduce.json"
     script = tree.REPOSITORY / "benchmarks/allreduce.py"
     arguments = ["--sizes=4K,1M", "--iterations=1", "--alternations=2", "--ranks=3"]
-    arguments += ["--no-least"]  # which is a program to be built
+    arguments += ["--no-least"]  # the bound needs a compiled program
     done = subprocess.run(
         [sys.executable, script, "--json", path, *arguments],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=os.environ | {"COLUMNS": "200"},  # figures of a busy machine are wide
+        env=os.environ | {"COLUMNS": "200"},  # on a busy machine the figures are wide
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(path.read_text())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Backups that stand in for late and dead ranks, through DistributedDataParallel."""
+"""Backups for late and dead ranks, through DistributedDataParallel."""
 
 import contextlib
 import hashlib
@@ -24,17 +24,17 @@ from aikido_torch.testing import die, late, run_ranks
 PRIMARIES = 3
 LATE_S = 0.4
 STEP_S = 0.02
-# The first late step must be one in which the late rank is the one that is shadowed.
+# In the first late step, the backup must shadow the late rank.
 LATE_RANK = 2
 FIRST_LATE = 11
 assert FIRST_LATE % PRIMARIES == LATE_RANK
 WAITS = {"floor_ms": 60.0, "ceiling_ms": 60.0}
-# Nobody who lives is left out, however busy the machine is.
+# So long that no live rank is skipped, on a busy machine either.
 PATIENT = {"floor_ms": 5_000.0, "ceiling_ms": 5_000.0}
 
 
 class Noisy(Dataset):
-    """Samples that are augmented at random."""
+    """Samples with random augmentation."""
 
     def __len__(self):
         return 96
@@ -52,7 +52,7 @@ def digest(net):
 
 
 class Training:
-    """The loop of one rank."""
+    """The training loop of one rank."""
 
     def __init__(self, rank, policy, *, accumulate=1, noise=None, file=None, **options):
         torch.manual_seed(3)
@@ -81,8 +81,8 @@ class Training:
             state={},
             **options,
         )
-        self.curve = {}  # the loss on fixed data, after each step but copied ones
-        self.choices = {}  # in the own steps
+        self.curve = {}  # loss on fixed data after each step that was not copied
+        self.choices = {}  # in steps that this rank did itself
 
     def look(self):
         fixed = torch.linspace(-1, 1, 80).view(10, 8)
@@ -145,14 +145,15 @@ def learn(rank, size, policy, steps, late_steps, accumulate=1, options=None):
             late(LATE_S)
 
     training.run(steps, on_step)
-    # A rank that has left is no member, and who is late still chooses. It may wait for
-    # the end of a state, too, which nobody sends from within a barrier of torch.
+    # A rank that has left is no member any more, but a late rank still chooses by
+    # members. A late rank may also wait for the end of a state copy. No rank sends a
+    # state during a barrier of torch, so the barrier is that of the handle.
     training.handle.barrier(at_the_end)
     return training.facts()
 
 
 def without_losses(*arguments, **options):
-    """Runs until no step went without a data shard: a busy machine delays backups."""
+    """Repeats the run until no data shard is lost: a busy machine delays backups."""
     for _ in range(4):
         results = run_ranks(PRIMARIES + 1, learn, *arguments, **options)
         if not results[0]["skipped"]:
@@ -161,7 +162,7 @@ def without_losses(*arguments, **options):
 
 
 def check_equal(one, other):
-    """Where both ranks were there."""
+    """Equal values for the keys that both have."""
     both = one.keys() & other.keys()
     assert both
     assert {s: one[s] for s in both} == {s: other[s] for s in both}
@@ -176,7 +177,7 @@ def check_agreement(results):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_the_loss_curve_with_a_shadowed_rank_is_that_of_the_clean_run(accumulate):
+def test_the_loss_curve_with_a_shadowed_rank_equals_that_of_the_clean_run(accumulate):
     policy = ActiveBackup(backups=1, **WAITS)
     steps = 24
     late_steps = {LATE_RANK: range(FIRST_LATE, steps)}
@@ -192,7 +193,7 @@ def test_the_loss_curve_with_a_shadowed_rank_is_that_of_the_clean_run(accumulate
     assert ours[LATE_RANK]["replayed"] > 0
 
 
-def test_a_backup_that_is_late_finds_its_place_again():
+def test_a_late_backup_finds_its_place_again():
     policy = ActiveBackup(backups=1, **WAITS)
     late_steps = {3: (8, 12), LATE_RANK: range(15, 40)}
     for way in ("never", "always"):
@@ -201,7 +202,7 @@ def test_a_backup_that_is_late_finds_its_place_again():
             PRIMARIES + 1, learn, policy, 40, late_steps, 1, {"copy": copy}
         )
         assert len({result["digest"] for result in ours}) == 1
-        # Who copied was not there in the steps between, but knows who was late.
+        # A rank that copied missed the steps in between, but it knows the late ranks.
         for result in ours:
             check_equal(result["choices"], ours[0]["choices"])
         assert ours[3]["replayed"] + ours[3]["copied"] > 0
@@ -219,7 +220,7 @@ def learn_until_a_death(rank, size, policy, steps, victim, death):
     return training.facts() | {"out": dict(training.sampler.history()["out"])}
 
 
-def test_the_data_of_a_dead_primary_move_for_good_to_a_backup():
+def test_a_backup_takes_over_the_data_of_a_dead_primary_for_good():
     policy = ActiveBackup(backups=1, **PATIENT)
     victim, death, steps = 1, 9, 32
     results = run_ranks(
@@ -233,26 +234,27 @@ def test_the_data_of_a_dead_primary_move_for_good_to_a_backup():
     )
     left = [r for rank, r in enumerate(results) if rank != victim]
     check_agreement(left)
-    # All ranks know of its death from the same step on, whoever hears of it first.
+    # All ranks know of the death from the same step on, whichever rank notices it
+    # first.
     assert all(one["out"] == left[0]["out"] for one in left)
     assert left[0]["out"][steps - 1] == (victim,)
-    # What nobody stood in for lies at the death; after it each data shard counts once
-    # in each step, so the epochs that follow are whole.
+    # Only the step of the death can lose a data shard. After it each data shard counts
+    # once in each step, so that the following epochs are complete.
     first = death + 1
     assert set(left[0]["skipped"]) <= {death}
     for step in range(first, steps):
         assert left[0]["stand_ins"][step] == {victim: [3]}
 
 
-# ---- what counts over whole epochs ---------------------------------------------------
+# ---- samples over whole epochs -------------------------------------------------------
 
-# One index is padding, and not all batches are full.
+# One index is padding, and some batches are not full.
 SAMPLES = 98
 EPOCHS = 3
 
 
 class Tally(nn.Module):
-    """A weight for each sample: its gradient counts how often that was in the batch."""
+    """One weight per sample; its gradient counts the sample in each batch."""
 
     def __init__(self):
         super().__init__()
@@ -263,7 +265,7 @@ class Tally(nn.Module):
 
 
 def count_samples(rank, size, policy, victim, death):
-    """What the weights say that each epoch has counted, and where data were lost."""
+    """Counts of the samples in each epoch, and the data shards lost in each step."""
     net = Tally()
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
@@ -277,7 +279,7 @@ def count_samples(rank, size, policy, victim, death):
         for batch in loader:
             if rank == victim and handle.steps == death:
                 die()
-            if to_skip:  # a backup is not waited for
+            if to_skip:  # the other ranks do not wait for a backup
                 to_skip -= 1
                 continue
             optimizer.zero_grad()
@@ -290,7 +292,7 @@ def count_samples(rank, size, policy, victim, death):
 
 
 def batches_in_epoch(epoch):
-    """Those of each primary, by torch's own sampler."""
+    """Batches of each primary by torch's own sampler."""
     parts = []
     for rank in range(PRIMARIES):
         theirs = DistributedSampler(
@@ -303,7 +305,7 @@ def batches_in_epoch(epoch):
 
 
 @pytest.mark.parametrize(("victim", "death"), [(None, 0), (1, 5), (0, 9)])
-def test_each_sample_counts_once_in_an_epoch_also_of_a_dead_primary(victim, death):
+def test_each_sample_counts_once_in_an_epoch_even_if_its_primary_dies(victim, death):
     policy = ActiveBackup(backups=1, **PATIENT)
     results = run_ranks(
         PRIMARIES + 1,
@@ -316,26 +318,28 @@ def test_each_sample_counts_once_in_an_epoch_also_of_a_dead_primary(victim, deat
     primaries = [r for rank, r in enumerate(results[:-1]) if rank != victim]
     assert all(result == primaries[0] for result in primaries)
     counted, lost, num_batches = primaries[0]
-    # Nobody waits for a backup: where an epoch ends it may be behind, and then ahead by
-    # a step that it has as a copy.
+    # The other ranks do not wait for a backup. At the end of an epoch it may be behind,
+    # and later ahead by a copied step. So only its sum over all epochs is compared.
     assert torch.tensor(results[-1][0]).sum(0).tolist() == pytest.approx(
         torch.tensor(counted).sum(0).tolist(), abs=1e-3
     )
     assert num_batches == 9
-    # Of the victim alone, until its death was known and the backup had its batch.
+    # Only shards of the victim are lost, until its death is known and the backup is
+    # ready.
     assert set(lost) <= ({death, death + 1, death + 2} if victim is not None else set())
     assert all(of_step == [victim] for of_step in lost.values())
     for epoch in range(EPOCHS):
         parts = batches_in_epoch(epoch)
         whole = Counter(i for part in parts for batch in part for i in batch)
-        # All of it, and what fills the last batch up to a multiple of the primaries.
+        # All samples, and one more that fills the last batch to a multiple of the
+        # primaries.
         assert set(whole) == set(range(SAMPLES))
         assert sum(whole.values()) == SAMPLES + 1
         steps = range(epoch * num_batches, (epoch + 1) * num_batches)
         left_out = Counter(
             i for step in lost if step in steps for i in parts[victim][step - steps[0]]
         )
-        # Where one of three is missing the others count half as much again.
+        # If one of three primaries is missing, the others count 1.5 times.
         found = Counter({i: 1 for i, n in enumerate(counted[epoch]) if n > 0.5})
         assert set(found) == set(whole - left_out)
         if not left_out:
@@ -344,11 +348,11 @@ def test_each_sample_counts_once_in_an_epoch_also_of_a_dead_primary(victim, deat
             )
 
 
-# ---- a training that was stopped ---------------------------------------------------
+# ---- a resumed training --------------------------------------------------------------
 
 
 def learn_on(rank, size, policy, steps, file, accumulate):
-    """From the state in the file if there is one; what each step had, and the end."""
+    """Resumes from the file if it exists; returns the batches and losses by step."""
     training = Training(rank, policy, accumulate=accumulate, file=file)
     seen = {}
     batches = training.batches()
@@ -381,9 +385,7 @@ def learn_on(rank, size, policy, steps, file, accumulate):
 
 
 @pytest.mark.parametrize(("stops", "accumulate"), [((11, 16), 1), ((6,), 2)])
-def test_a_training_that_was_stopped_goes_on_with_the_same_steps(
-    stops, accumulate, tmp_path
-):
+def test_a_resumed_training_does_the_same_steps(stops, accumulate, tmp_path):
     policy = ActiveBackup(backups=1, **PATIENT)
 
     def ranks(file, steps):
@@ -392,7 +394,7 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_steps(
         )
 
     whole = ranks("whole", 20)
-    # In the middle of an epoch, and at its end.
+    # Stops in the middle of an epoch and at its end.
     parts = [ranks("stopped", steps) for steps in (*stops, 20)]
     for rank, (seen, curve) in enumerate(whole):
         found, found_curve = {}, {}
@@ -400,10 +402,10 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_steps(
             assert not found.keys() & part[rank][0].keys()
             found |= part[rank][0]
             found_curve |= part[rank][1]
-        # A backup is not waited for, and may have missed a step.
+        # The other ranks do not wait for a backup, so it may have missed a step.
         assert rank == PRIMARIES or found.keys() == seen.keys()
         check_equal(found, seen)
-        # Strict steps sum in another order.
+        # Strict steps add in a different order.
         assert found_curve == pytest.approx(curve, rel=1e-4)
     assert len({shard for shard, *_ in whole[PRIMARIES][0].values()}) > 1
 
@@ -425,12 +427,12 @@ def test_other_modes_train_and_agree(backups, mode):
         assert results[0]["skipped"]
         return
     backup = PRIMARIES if mode == "substitute" else PRIMARIES + LATE_RANK
-    # A busy machine makes others late, too.
+    # On a busy machine other ranks can be late too.
     assert any(by.get(LATE_RANK) == [backup] for by in stand_ins.values())
     assert all(by.get(LATE_RANK, [backup]) == [backup] for by in stand_ins.values())
 
 
-# ---- shadows that are none ---------------------------------------------------------
+# ---- shadows with different bits -----------------------------------------------------
 
 
 def learn_with_noise(rank, size, policy, is_noisy):
@@ -438,7 +440,7 @@ def learn_with_noise(rank, size, policy, is_noisy):
     training = Training(rank, policy, noise=noise)
     try:
         training.run(12)
-    except RuntimeError as error:  # from the depths of backward()
+    except RuntimeError as error:  # raised inside backward()
         return str(error)
     return digest(training.net)
 
@@ -452,7 +454,7 @@ def test_a_shadow_with_other_bits_is_named_on_every_rank():
         assert "deterministic" in text
 
 
-# ---- what is refused ---------------------------------------------------------------
+# ---- refused arguments ---------------------------------------------------------------
 
 
 def register_with(rank, size, what):
@@ -519,6 +521,6 @@ def register_with(rank, size, what):
         ("one has no state", "sampler.steps is 3 on rank 0 but 0 on rank 1; give all"),
     ],
 )
-def test_what_does_not_fit_is_refused_at_the_start_on_all_ranks(what, text):
+def test_invalid_arguments_are_refused_at_the_start_on_all_ranks(what, text):
     for found in run_ranks(4, register_with, what):
         assert re.search(text, found), found

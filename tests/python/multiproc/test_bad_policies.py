@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Policies that cannot be had: an error on every rank, in time, that says why."""
+"""Invalid policies: every rank gets an error in time that gives the reason."""
 
 import time
 
@@ -57,13 +57,13 @@ def call_wrongly(rank, size):
     texts = {
         name: failure_of(lambda w=w: reduce_with(**w)) for name, (w, _) in WRONG.items()
     }
-    # Nothing was sent: the group is as it was.
+    # Nothing was sent: the group is unchanged.
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     return texts, tensor.tolist()
 
 
-def test_a_value_out_of_its_range_is_named_on_every_rank():
+def test_a_value_out_of_range_is_named_on_every_rank():
     for failures, after in run_ranks(3, call_wrongly, group_timeout=GROUP_TIMEOUT):
         assert after == [3, 3, 3]
         for name, failure in failures.items():
@@ -73,7 +73,7 @@ def test_a_value_out_of_its_range_is_named_on_every_rank():
 
 
 def call_wrongly_on_one(rank, size, options):
-    """The odd rank catches its error and goes on with the others."""
+    """The odd rank catches its error and continues with the other ranks."""
     dist.barrier()
     mine = options if rank == ODD else {}
     failures = [
@@ -95,7 +95,7 @@ def ddp_with(policy):
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_value_out_of_its_range_on_one_rank_is_named_on_all(name):
+def test_a_value_out_of_range_on_one_rank_is_named_on_all(name):
     options, text = WRONG[name]
     value = float(text.split()[2])
     results = run_ranks(3, call_wrongly_on_one, options, group_timeout=GROUP_TIMEOUT)
@@ -145,7 +145,7 @@ def ones():
 
 
 def call_with_carries(rank, size):
-    """Only the odd rank has something pending, which fits no other shape."""
+    """Only the odd rank has a pending gradient, which fits no other shape."""
     carry = Carry()
     if rank == ODD:
         carry.add_to(torch.ones(7))
@@ -155,7 +155,7 @@ def call_with_carries(rank, size):
     return failure, tensor.tolist()
 
 
-def test_a_carry_that_does_not_fit_on_one_rank_is_told_to_all():
+def test_a_carry_that_does_not_fit_on_one_rank_is_reported_to_all():
     results = run_ranks(3, call_with_carries, group_timeout=GROUP_TIMEOUT)
     for failure, after in results:
         assert (failure.name, failure.rank) == ("ConfigError", ODD), failure
@@ -163,7 +163,7 @@ def test_a_carry_that_does_not_fit_on_one_rank_is_told_to_all():
         assert after == [3, 3, 3]
 
 
-def test_a_wrong_argument_of_one_rank_is_told_to_all():
+def test_a_wrong_argument_of_one_rank_is_reported_to_all():
     texts = {
         name: f"all_reduce on rank 1: {t}" for name, (_, t) in WRONG_ARGUMENTS.items()
     }
@@ -187,14 +187,14 @@ def register_wrongly(rank, size, options, wrong_ranks):
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_model_is_not_registered_with_a_value_out_of_its_range(name):
+def test_registration_with_a_value_out_of_range_is_refused(name):
     options, text = WRONG[name]
     texts = run_ranks(3, register_wrongly, options, [0, 1, 2])
     assert len(set(texts)) == 1
     assert texts[0].startswith(f"register: SkipStraggler: {text}")
 
 
-def test_ranks_that_register_different_policies_are_told_in_what():
+def test_ranks_that_register_different_policies_learn_the_difference():
     wrong = {"min_contributors": 4}
     texts = run_ranks(3, register_wrongly, wrong, [ODD], group_timeout=GROUP_TIMEOUT)
     text = (
@@ -204,7 +204,7 @@ def test_ranks_that_register_different_policies_are_told_in_what():
     assert texts == [text] * 3
 
 
-# ---- Calls that may not be skipped --------------------------------------------------
+# ---- Calls that must not skip -------------------------------------------------------
 
 
 def skip_what_may_not_be(rank, size):
@@ -217,7 +217,7 @@ def skip_what_may_not_be(rank, size):
     }
     seen = {}
     for name, call in calls.items():
-        # On all, then on one alone: that is told to the others.
+        # First all ranks call wrongly, then one rank alone. The others get its error.
         seen[name] = (
             failure_of(call),
             failure_of(call if rank == ODD else lambda: ours(torch.ones(9))),
@@ -225,7 +225,7 @@ def skip_what_may_not_be(rank, size):
     return seen
 
 
-def test_a_policy_on_a_call_that_may_not_be_skipped_is_refused_on_every_rank():
+def test_a_policy_on_a_call_that_must_not_skip_is_refused_on_every_rank():
     texts = {
         "integers": "with dtype int64: a member may be left out of floating point data",
         "maximum": "with op max: a member may be left out of a sum or a mean only",
@@ -241,11 +241,11 @@ def test_a_policy_on_a_call_that_may_not_be_skipped_is_refused_on_every_rank():
                 assert failure.seconds < SOON_S
 
 
-# ---- Too few left -------------------------------------------------------------------
+# ---- Too few contributors -----------------------------------------------------------
 
 
 def go_on_with_too_few(rank, size, least, victims):
-    """Some die; the others call until one of their calls fails."""
+    """Some ranks die. The others call until one of their calls fails."""
     policy = SkipStraggler(min_contributors=least, floor_ms=100, ceiling_ms=100)
     tensor = torch.full((100_000,), rank + 1.0)
     dist.barrier()
@@ -267,7 +267,7 @@ def go_on_with_too_few(rank, size, least, victims):
 @pytest.mark.parametrize(
     ("size", "least", "victims"), [(3, 3, [1]), (5, 4, [1, 3]), (4, 3, [0, 2])]
 )
-def test_with_fewer_left_than_must_contribute_no_smaller_sum_comes(
+def test_fewer_ranks_than_min_contributors_give_an_error_and_no_smaller_sum(
     size, least, victims
 ):
     results = run_ranks(

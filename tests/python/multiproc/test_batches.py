@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Batches that do not end as they should: left by an exception, or asked early."""
+"""Batches with an unusual end: left by an exception, or asked for completion early."""
 
 import threading
 import time
@@ -15,12 +15,12 @@ from aikido_torch.testing import run_ranks
 
 CPU = torch.device("cpu")
 SOON_S = 5.0
-# Works that never complete are not to end by it.
+# So long that a work that never completes does not end by it.
 GROUP_TIMEOUT = 60
 
 
 def shared():
-    """No result can be written to it."""
+    """A tensor to which no result can be written."""
     return torch.ones(1).expand(2)
 
 
@@ -32,7 +32,7 @@ def ends_on_another_thread(work):
 
 
 def leave_by_an_exception(rank, size):
-    """As torch's manager does: nobody ends the batch."""
+    """Leaves a batch open, as torch's context manager does on an exception."""
     seen = {}
     group = dist.group.WORLD
     other = 1 - rank
@@ -52,7 +52,7 @@ def leave_by_an_exception(rank, size):
     future = dist.broadcast(later, src=0, async_op=True).get_future()
     future.then(lambda _: done.set())
     seen["future"] = done.wait(SOON_S)
-    # A collective is refused in a batch, and the next batch is as any other.
+    # A refused collective ends its batch, and the next batch works normally.
     group._start_coalescing(CPU)
     with pytest.raises(ConfigError, match="has elements that share memory"):
         dist.broadcast(shared(), src=other)
@@ -81,7 +81,7 @@ def catch_inside(rank, size):
             dist.irecv(shared(), other)
     batch.wait()
     seen["before"] = received.tolist() == [float(other)] * 2
-    # What comes after it can be in no batch, which must not be silent.
+    # Later calls are in no batch, and the end of the batch must report that.
     group = dist.group.WORLD
     group._start_coalescing(CPU)
     with pytest.raises(ConfigError, match="has elements that share memory"):
@@ -101,7 +101,7 @@ def test_a_refused_call_that_is_caught_inside_a_batch_loses_nothing():
 
 
 def ask_inside(rank, size):
-    """Asking a batch for its end ends it for this thread, and loses no call of it."""
+    """Asking a batch for completion ends it for this thread and loses no call."""
     seen = {}
     other = 1 - rank
     for name, ask in {
@@ -120,7 +120,7 @@ def ask_inside(rank, size):
         batch.wait()
         seen[f"{name}, all of it"] = received.tolist() == [other + 1.0] * 2
         seen[f"{name}, itself"] = ends_on_another_thread(work)
-    # Alone, with nobody to end it.
+    # The batch has only this call, and no code ends it.
     dist.group.WORLD._start_coalescing(CPU)
     work = dist.broadcast(torch.ones(2), src=0, async_op=True)
     until = time.monotonic() + SOON_S
@@ -131,7 +131,7 @@ def ask_inside(rank, size):
 
 
 def make_one_batch(rank, size):
-    """Also where torch looks at each work after its call, to record its flight."""
+    """All calls of a batch return the same work, also with torch's flight recorder."""
     group = dist.group.WORLD
     group._start_coalescing(CPU)
     works = [dist.broadcast(torch.ones(2), src=0, async_op=True) for _ in range(3)]
@@ -144,5 +144,5 @@ def test_calls_between_start_and_end_are_one_work():
     assert run_ranks(2, make_one_batch) == [[True] * 3] * 2
 
 
-def test_a_batch_that_is_asked_for_its_end_ends_and_covers_all_its_calls():
+def test_a_batch_that_is_asked_for_completion_ends_and_covers_all_its_calls():
     assert run_ranks(2, ask_inside, group_timeout=GROUP_TIMEOUT) == [[]] * 2

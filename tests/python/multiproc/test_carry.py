@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What came too late counts later, once; with real late ranks.
+"""Late contributions count later, exactly once, with real late ranks.
 
-All values are whole numbers or halves of them by powers of two, so sums are exact.
+All values are integers or integers divided by powers of two, so that sums are exact.
 """
 
 import random
@@ -28,7 +28,7 @@ CALLS = 60
 
 
 def reduce_with_a_late_rank(rank, size):
-    """Sums what was given, what came back, and what is pending."""
+    """Compares the given gradients of all ranks with results plus pending gradients."""
     carry, lateness = Carry(), random.Random(rank)
     generator = torch.Generator().manual_seed(rank)
     totals = {name: torch.zeros(COUNT) for name in ("given", "results", "pending")}
@@ -37,7 +37,7 @@ def reduce_with_a_late_rank(rank, size):
         tensor = torch.randint(-9, 9, (COUNT,), generator=generator).float()
         totals["given"] += tensor
         if rank == LATE and call % 3 == 0:
-            # Near the deadline, so that some owners have closed and some have not.
+            # Close to the deadline, so that only some owners have closed their shards.
             late(0.03 * lateness.choice([0.9, 1.0, 1.02, 3.0]))
         num_carried += carry.pending is not None
         work = aikido_torch.all_reduce(tensor, policy=POLICY, carry=carry)
@@ -53,7 +53,7 @@ def reduce_with_a_late_rank(rank, size):
     return is_kept, num_carried, num_parts, totals["results"].sum().item()
 
 
-def test_calls_with_a_late_rank_count_all_that_is_not_pending_once():
+def test_with_a_late_rank_every_contribution_counts_once_or_is_pending():
     results = run_ranks(SIZE, reduce_with_a_late_rank)
     assert [is_kept for is_kept, *_ in results] == [True] * SIZE
     assert len({total for *_, total in results}) == 1
@@ -69,7 +69,7 @@ def refuse(rank, size):
     return carry.pending
 
 
-def test_a_call_with_a_carry_that_is_refused_sends_nothing():
+def test_a_refused_call_with_a_carry_sends_nothing():
     assert run_ranks(2, refuse) == [None, None]
 
 
@@ -78,7 +78,7 @@ WIDTH = 50
 
 
 class Weights(nn.Module):
-    """Two parameters, a bucket each, whose gradients are the inputs."""
+    """Two parameters in a bucket each; their gradients equal the inputs."""
 
     def __init__(self):
         super().__init__()
@@ -90,7 +90,7 @@ class Weights(nn.Module):
 
 
 class Training:
-    """Descends on whole numbers, with a scale that changes if there is a scaler."""
+    """A training on integers; with a scaler, the scale of the gradients changes."""
 
     def __init__(self, rank, late_gradients, way, has_scaler, accumulate=1):
         self.rank = rank
@@ -127,7 +127,7 @@ class Training:
         self.apply()
 
     def pending(self):
-        """In the parameters' own units, the first of them."""
+        """Pending gradients of both parameters, without the scale."""
         found = {id(p): torch.zeros_like(p) for p in self.net.parameters()}
         for index, carry in self.handle._carrying.carries.items():
             if carry.pending is None:
@@ -178,7 +178,7 @@ def train(rank, size, late_gradients, way, has_scaler, accumulate=1):
     ("way", "has_scaler", "accumulate"),
     [("never", False, 1), ("never", True, 1), ("always", True, 3)],
 )
-def test_late_gradients_are_carried_past_replays_copies_and_scales(
+def test_late_gradients_survive_replays_copies_and_changes_of_scale(
     way, has_scaler, accumulate
 ):
     results = run_ranks(SIZE, train, "carry", way, has_scaler, accumulate)
@@ -190,14 +190,14 @@ def test_late_gradients_are_carried_past_replays_copies_and_scales(
     assert last["replayed" if way == "never" else "copied"] > 0
 
 
-def test_late_gradients_are_dropped_unless_they_are_to_be_carried():
+def test_late_gradients_are_dropped_by_default():
     results = run_ranks(SIZE, train, "drop", "never", False)
     assert [result["is_kept"] for result in results] == [False] * SIZE
     assert [result["carried"] for result in results] == [0] * SIZE
 
 
 def overflow(rank, size):
-    """The late rank's gradient overflows; nobody else's step is spoilt by it."""
+    """The gradient of the late rank overflows; no step of another rank is affected."""
     training = Training(rank, "carry", "never", True)
     step = 0
     while (step := step + training.handle.catch_up()) < 12:
@@ -222,7 +222,7 @@ def _with_infinity(add_to):
     return add
 
 
-def test_an_overflow_that_was_late_spoils_no_later_step():
+def test_a_late_overflow_affects_no_later_step():
     results = run_ranks(SIZE, overflow)
-    # It grows every three steps and never falls.
+    # The scale grows every three steps and never shrinks.
     assert set(results) == {(4.0 * 2**4, True)}

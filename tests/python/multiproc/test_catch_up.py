@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A late rank comes back by replay and by copy, with all that training has."""
+"""A late rank catches up by replay and by copy, with all parts of a training."""
 
 import hashlib
 import pickle
@@ -33,7 +33,7 @@ COPY = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """One way to train."""
+    """One kind of training."""
 
     optimizer: str = "SGD"
     arguments: dict = field(default_factory=lambda: {"lr": 0.05})
@@ -109,7 +109,7 @@ def digest(*things):
 
 
 def flat(value):
-    """The leaves of a state_dict, in order."""
+    """The keys and leaves of a state_dict, in order."""
     if isinstance(value, dict):
         return [leaf for k in sorted(value, key=str) for leaf in (k, *flat(value[k]))]
     if isinstance(value, list | tuple):
@@ -118,7 +118,7 @@ def flat(value):
 
 
 class Training:
-    """The loop of one recipe on one rank."""
+    """The training loop of one recipe on one rank."""
 
     def __init__(self, rank, recipe, way):
         self.rank, self.recipe = rank, recipe
@@ -195,7 +195,7 @@ class Training:
                 self.fall_behind()
             self.step(step)
             step += 1
-            late(0.01)  # a step takes a while: the late rank has a chance
+            late(0.01)  # a step takes time, so that the late rank can catch up
         dist.barrier()
         others = {name: other.state_dict() for name, other in self.state.items()}
         return {
@@ -214,7 +214,7 @@ class Training:
         }
 
     def fall_behind(self, most_s=10.0):
-        """Until the others are some steps ahead, however slow the machine is."""
+        """Waits until the others are some steps ahead, on a slow machine too."""
         waited = 0.0
         while self.handle._steps_held() < STEPS_LATE and waited < most_s:
             late(0.01)
@@ -229,14 +229,14 @@ def train(rank, size, way, names):
 
 
 @pytest.mark.parametrize("way", COPY)
-def test_a_late_rank_comes_back_with_the_same_bits(way):
+def test_a_late_rank_catches_up_with_the_same_bits(way):
     by_rank = run_ranks(3, train, way, list(RECIPES), deadline=110.0)
     for name in RECIPES:
         results = [found[name] for found in by_rank]
         for key in ("fingerprint", "others"):
             assert len({result[key] for result in results}) == 1, (name, key)
         assert {result["step"] for result in results} == {(STEPS, STEPS)}, name
-        # A step whose gradients overflow is none for the optimizer.
+        # The scaler skips the optimizer in steps with overflow.
         if not RECIPES[name].scaler:
             assert {result["watched"] for result in results} == {STEPS}, name
         last = results[LATE_RANK]
@@ -253,7 +253,7 @@ def test_a_late_rank_comes_back_with_the_same_bits(way):
 
 
 def fail_to_fit(rank, size, own):
-    """The late rank has a buffer otherwise that all have made after registering."""
+    """A buffer added after registration differs on the late rank."""
     training = Training(rank, Recipe(norm=True), "copy")
     count = own if rank == LATE_RANK else 4
     if count:
@@ -270,10 +270,10 @@ def fail_to_fit(rank, size, own):
             late(0.01)
     except ConfigError as error:
         after = digest(*training.net.state_dict().values())
-        late(3.0)  # the others hear of it while this one is still there
+        late(3.0)  # the others get the error before this rank leaves
         return str(error), before == after
     except dist.DistBackendError as error:
-        # It was in a step already, which the others do not make any more.
+        # This rank was in a step that the others do not make any more.
         if "has left group" not in str(error):
             raise
         return None, True
@@ -282,13 +282,13 @@ def fail_to_fit(rank, size, own):
 
 @pytest.mark.beside
 @pytest.mark.parametrize("count", [0, 5])
-def test_a_state_that_does_not_fit_is_an_error_on_all_ranks_and_changes_none(count):
+def test_a_state_that_does_not_fit_is_an_error_on_all_ranks_and_changes_no_state(count):
     results = run_ranks(3, fail_to_fit, count)
     heard = [text for text, _ in results if text is not None]
     assert len(heard) >= 2
     texts = set(heard)
     assert len(texts) == 1, texts
-    # On a busy machine another rank may be late first, and ask rank 2.
+    # On a busy machine another rank may be late first and ask rank 2.
     fits = re.fullmatch(
         r"catch_up: model differs between ranks: model.extra is (.*) on rank (\d) but "
         r"(.*) on rank (\d); nothing was copied; give all ranks the same model.",
@@ -352,14 +352,14 @@ def register_differently(rank, size, what):
         ("policy", "register: policy differs between ranks: policy"),
     ],
 )
-def test_ranks_that_register_differently_all_hear_of_it(what, text):
+def test_ranks_that_register_differently_are_all_told(what, text):
     results = run_ranks(3, register_differently, what)
     assert len(set(results)) == 1
     assert results[0].startswith(text)
 
 
 def lose_the_donor(rank, size):
-    """All but the late rank have ended when it asks: nobody answers."""
+    """All ranks but the late one have ended when it asks for a state: none answers."""
     training = Training(rank, Recipe(), "copy")
     for step in range(LATE_STEP if rank == LATE_RANK else LATE_STEP + 5):
         training.step(step)
@@ -374,7 +374,7 @@ def lose_the_donor(rank, size):
     return found, digest(*training.net.parameters())
 
 
-def test_a_rank_that_nobody_answers_replays_after_all():
+def test_a_rank_without_an_answer_replays():
     results = run_ranks(3, lose_the_donor)
     assert len({fingerprint for _, fingerprint in results}) == 1
     assert results[LATE_RANK][0] == (5, 0)

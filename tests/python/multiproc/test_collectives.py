@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Every collective of aikido's own against a local reference and against Gloo."""
+"""Every collective of aikido against a local reference and against Gloo."""
 
 import functools
 
@@ -15,7 +15,7 @@ from harness.operations import fold, ops_of
 
 pytestmark = pytest.mark.beside
 
-# Nothing, less than a shard each, uneven shards, more than one chunk per shard.
+# Empty, less than one element per shard, uneven shards, several chunks per shard.
 COUNTS = (0, 1, 7, 5_000, 300_001)
 
 
@@ -23,7 +23,7 @@ def reduce_everything(rank, size):
     gloo = dist.new_group(backend="gloo")
     wrong, num_like_gloo = [], 0
     for dtype in DTYPES:
-        # torch itself refuses to multiply complex numbers.
+        # Torch refuses to multiply complex numbers; aikido_torch.all_reduce does not.
         is_ours = dtype in COMPLEX
         all_reduce = aikido_torch.all_reduce if is_ours else dist.all_reduce
         for op in (*ops_of(dtype), *(("PRODUCT",) if is_ours else ())):
@@ -32,14 +32,14 @@ def reduce_everything(rank, size):
                 given = [values(dtype, (count,), count, r) for r in range(size)]
                 tensor, theirs = given[rank].clone(), given[rank].clone()
                 all_reduce(tensor, op=getattr(dist.ReduceOp, op))
-                # What torch makes of a product of complex numbers is rounded elsewhere.
+                # Torch's product of complex numbers rounds differently.
                 is_same = is_close if is_ours and op == "PRODUCT" else same_bits
                 if not is_same(tensor, fold(op, given)):
                     wrong.append(f"{name}: not the reference")
                 try:
                     dist.all_reduce(theirs, getattr(dist.ReduceOp, op), group=gloo)
                 except (RuntimeError, ValueError):
-                    continue  # gloo cannot
+                    continue  # not supported by Gloo
                 num_like_gloo += 1
                 low = dtype in ("float16", "bfloat16")
                 # Gloo rounds after every addition.
@@ -48,7 +48,7 @@ def reduce_everything(rank, size):
     return wrong, num_like_gloo
 
 
-def test_all_reduce_of_every_dtype_and_op_gives_the_reference_and_what_gloo_gives():
+def test_all_reduce_of_every_dtype_and_op_matches_the_reference_and_gloo():
     for wrong, num_like_gloo in run_ranks(3, reduce_everything):
         assert wrong == []
         assert num_like_gloo > 60
@@ -75,7 +75,7 @@ def copy_everything(rank, size):
             dist.all_gather_into_tensor(joined, own)
             if not all(map(same_bits, joined.split(count), everybody)) and count:
                 wrong.append(f"{name}: all_gather_into_tensor")
-    # In place: the own block is the input.
+    # In place: the input is this rank's block of the output.
     joined = torch.zeros(size * 5)
     block = joined[rank * 5 : rank * 5 + 5]
     block.fill_(rank + 1.0)
@@ -87,7 +87,7 @@ def copy_everything(rank, size):
 
 
 def copy_between_shapes(rank, size):
-    """Every rank gives the six elements a shape of its own; torch asks for no more."""
+    """Each rank passes six elements in another shape, which torch allows."""
     shape = ((6,), (2, 3), (3, 1, 2))[rank]
     given = [torch.arange(6.0) + 10 * r for r in range(size)]
     own = given[rank].clone().view(shape)
@@ -113,7 +113,7 @@ def copy_between_shapes(rank, size):
     got["recv"] = [torch.zeros(shape)]
     dist.recv(got["recv"][0], (rank - 1) % size)
     sent.wait()
-    dist.barrier()  # the group goes on
+    dist.barrier()  # the group still works
     wanted = {
         "broadcast": given[:1],
         "all_gather": given,
@@ -129,7 +129,7 @@ def copy_between_shapes(rank, size):
     ]
 
 
-def test_copies_need_as_many_elements_on_every_rank_and_no_shape():
+def test_copies_need_equal_numbers_of_elements_and_no_equal_shapes():
     assert run_ranks(3, copy_between_shapes) == [[]] * 3
 
 
@@ -147,7 +147,7 @@ def test_broadcast_and_all_gather_copy_every_dtype_bit_for_bit():
 
 def call_asynchronously(rank, size):
     seen = {}
-    # Many under way at once, finished in any order.
+    # Many calls in progress at once, which may finish in any order.
     tensors = [torch.full((n * 997,), rank + 1.0) for n in range(20)]
     works = [dist.all_reduce(t, async_op=True) for t in tensors]
     for work in reversed(works):
@@ -156,19 +156,19 @@ def call_asynchronously(rank, size):
     seen["many"] = all(bool((t == total).all()) for t in tensors)
     seen["is_completed"] = all(w.is_completed() for w in works)
     number = getattr(aikido_torch._C.AikidoWork, "_get_sequence_number", None)
-    numbers = [number(w) if number else n for n, w in enumerate(works)]  # torch < 2.13
+    numbers = [number(w) if number else n for n, w in enumerate(works)]  # torch >= 2.13
     seen["numbers"] = numbers == list(range(numbers[0], numbers[0] + 20))
 
     work = dist.all_reduce(torch.full((5,), rank + 1.0), async_op=True)
     doubled = work.get_future().then(lambda future: future.value()[0] * 2)
     seen["future"] = doubled.wait().tolist() == [2 * total] * 5
-    # Asked for when it is over already.
+    # The future of a complete work.
     work.wait()
     seen["late future"] = work.get_future().wait()[0].tolist() == [total] * 5
     seen["same future"] = torch.futures.wait_all([work.get_future()])[0][0][0] == total
     seen["result"] = work.result()[0].tolist() == [total] * 5
 
-    # A dropped work neither cancels nor frees.
+    # A dropped work is neither cancelled nor is its tensor freed.
     tensors = [torch.full((50_000,), rank + 1.0) for _ in range(10)]
     for tensor in tensors:
         dist.all_reduce(tensor, async_op=True)
@@ -180,7 +180,7 @@ def call_asynchronously(rank, size):
     dist.barrier()
     seen["dropped"] = all(bool((t == total).all()) for t in tensors)
 
-    # A dropped send still arrives: small and larger than the eager limit.
+    # A dropped send still arrives, whether smaller or larger than the eager limit.
     ring = [(rank + 1) % size, (rank - 1) % size]
     for count in (10, 100_000):
         dist.isend(torch.full((count,), float(rank)), ring[0])
@@ -193,6 +193,6 @@ def call_asynchronously(rank, size):
     return seen
 
 
-def test_works_may_be_waited_for_in_any_order_chained_and_dropped():
+def test_works_can_be_waited_for_in_any_order_chained_and_dropped():
     for seen in run_ranks(3, call_asynchronously):
         assert [name for name, is_good in seen.items() if not is_good] == []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""DistributedDataParallel over aikido: like Gloo's, and without late ranks."""
+"""DistributedDataParallel: same results as over Gloo, no delay by late ranks."""
 
 import hashlib
 import time
@@ -18,7 +18,7 @@ from aikido_torch.testing import die, late, run_ranks
 WIDTH = 64
 LATE_RANK = 2
 LATE_S = 0.4
-# So short that on a loaded machine others may be skipped too: all must hold then.
+# So short that other ranks may be skipped too on a busy machine. The checks still hold.
 POLICY = SkipStraggler(min_contributors=2, floor_ms=40, ceiling_ms=40)
 
 
@@ -96,13 +96,13 @@ def compare_with_gloo(rank, size):
     }
 
 
-def test_ddp_learns_what_it_learns_over_gloo():
+def test_ddp_learns_the_same_as_over_gloo():
     for differences in run_ranks(3, compare_with_gloo):
         assert max(differences.values()) < 1e-6
 
 
 def learn_late(rank, size, optimizer_name, options, accumulate, catches_up):
-    """Trains with a rank that is late in some steps; returns what can be compared."""
+    """Trains with a rank that is late in some steps; returns values to compare."""
     model = DistributedDataParallel(make_net(), **options)
     optimizer = optimizer_of(optimizer_name, model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=5, gamma=0.7)
@@ -133,7 +133,7 @@ def learn_late(rank, size, optimizer_name, options, accumulate, catches_up):
         scheduler.step()
         step_s.append(time.perf_counter() - start)
         step += 1
-        # A training step takes a while: the late rank has a chance to come back.
+        # A training step takes time, so that the late rank can catch up.
         late(0.02)
     outcomes = list(handle.outcomes)
     return {
@@ -158,7 +158,7 @@ def learn_late(rank, size, optimizer_name, options, accumulate, catches_up):
         ("adamw", {}, 3),
     ],
 )
-def test_a_late_rank_delays_nobody_and_all_end_with_the_same_bits(
+def test_a_late_rank_delays_no_other_rank_and_all_end_with_the_same_bits(
     optimizer, options, accumulate
 ):
     results = run_ranks(3, learn_late, optimizer, options, accumulate, True)
@@ -173,18 +173,18 @@ def test_a_late_rank_delays_nobody_and_all_end_with_the_same_bits(
     assert last["replayed"] > 0
     assert last["skipped"] > 0
     assert last["own"] > 0
-    if first["num_outcomes"] == 16:  # one bucket: a step is an outcome
+    if first["num_outcomes"] == 16:  # one bucket: one outcome per step
         assert last["skipped"] == last["own"]
     assert LATE_RANK in first["skipped ranks"]
     for result in (r for rank, r in enumerate(results) if rank != LATE_RANK):
         assert result["slowest"] < LATE_S * 0.75
 
 
-def test_without_catch_up_a_rank_that_was_late_once_is_late_for_ever():
+def test_without_catch_up_a_rank_that_was_late_once_stays_late():
     results = run_ranks(3, learn_late, "sgd", {}, 1, False)
     assert len({result["fingerprint"] for result in results}) == 1
     assert [result["replayed"] for result in results] == [0, 0, 0]
-    # Step 4 was the first: none of its gradients has counted since.
+    # The rank was late first in step 4; none of its gradients counts afterwards.
     assert results[LATE_RANK]["skipped"] >= 10
 
 
@@ -195,15 +195,15 @@ def learn_until_a_death(rank, size):
     learn(model, optimizer, rank, 4)
     if rank == 0:
         die()
-    # As without a handle: what handlers of other backends catch, and not a plain
-    # RuntimeError about a callback.
+    # The same class of exception as without a handle, so that existing handlers catch
+    # it. A plain RuntimeError about a callback would not do.
     with pytest.raises(dist.DistBackendError, match=r"^all_reduce.*rank 0 is lost"):
         learn(model, optimizer, rank, 1)
     counts = [len(handle.outcomes) for _ in range(2)]
     return counts, len(handle.by_step)
 
 
-def test_what_happened_can_be_read_after_a_death():
+def test_outcomes_can_be_read_after_a_death():
     results = run_ranks(3, learn_until_a_death, may_die={0})
-    # The step that failed has no outcome.
+    # The failed step has no outcome.
     assert results[1:] == [([4, 4], 5)] * 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`make demo`, shortened: runs of four ranks each."""
+"""Short runs of `make demo` with four ranks."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ DEMO = tree.REPOSITORY / "benchmarks/demo.py"
 
 
 def demo(tmp_path, *arguments):
-    """The figures that the demo writes, and what it prints."""
+    """The figures that the demo writes, and the text that it prints."""
     path = tmp_path / "demo.json"
     done = subprocess.run(
         [sys.executable, DEMO, "--json", path, *arguments],
@@ -32,7 +32,7 @@ def demo(tmp_path, *arguments):
 
 @pytest.mark.alone
 def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
-    # Long enough for the warm-up of the deadlines (8 operations) to be a small part.
+    # Long enough that the warm-up of the deadlines (8 operations) is a small part.
     figures, text = demo(tmp_path, "--steps", "60", "--straggler", "sleep")
     assert list(figures) == ["wait_all", "skip", "backup"]
     for mode, figure in figures.items():
@@ -54,7 +54,7 @@ def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
         assert mode in text
     wait_all, skip, backup = figures.values()
     assert wait_all["skipped"] == [0, 0, 0, 0]
-    # 20 steps are late by 150 ms, and all wait for each of them.
+    # 20 steps are late by 150 ms, and all ranks wait for each of them.
     assert wait_all["seconds"] > 20 * 0.150
     assert skip["skipped"][3] > 0
     assert wait_all["share"] == 1
@@ -90,7 +90,7 @@ def _lab():
 def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
     tmp_path,
 ):
-    # So slow that a step on a busy machine takes less than a wait for it.
+    # So slow that a step on a busy machine takes less time than a wait for the link.
     figures, text = demo(
         tmp_path,
         *("--steps", "45", "--straggler", "uplink", "--slow-mbit", "8"),
@@ -108,7 +108,7 @@ def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
     assert skip["share"] < backup["share"] <= 1
     assert backup["stood_in_for"][3] > 0
     for waits in (gloo, wait_all):
-        # 430 kB at 8 Mbit/s are 430 ms.
+        # 430 kB at 8 Mbit/s take 430 ms.
         assert waits["slow_steps_per_second"] < 1 / 0.430 + 1
         for ours in (skip, backup):
             assert ours["slow_steps_per_second"] > 1.5 * waits["slow_steps_per_second"]
@@ -116,7 +116,7 @@ def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
 
 @pytest.mark.beside
 @pytest.mark.usefixtures("_lab")
-def test_a_demo_that_is_ended_leaves_no_hosts_behind(tmp_path):
+def test_an_interrupted_demo_leaves_no_hosts_behind(tmp_path):
     process = subprocess.Popen(
         [sys.executable, DEMO, "--straggler", "uplink", "--only", "wait_all"],
         stdout=subprocess.PIPE,
@@ -132,7 +132,7 @@ def test_a_demo_that_is_ended_leaves_no_hosts_behind(tmp_path):
 
 
 @pytest.mark.beside
-def test_what_the_ranks_say_is_kept_when_they_fail():
+def test_output_of_failing_ranks_is_kept():
     with pytest.raises(RanksFailedError, match=r"(?s)exit code 1.*missing 4 requ"):
         run_ranks(
             "demo_train.py", "{}", num_ranks=2, limit_s=60, on_event=lambda event: None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Tensors on a device: what streams, copies and their failures do to a call.
+"""Tensors on a device: effects of streams, copies and their failures on a call.
 
-The device is a fake in host memory (harness/fake_device.py), so this runs anywhere;
-test_streams.py has what needs a real one.
+The device is a fake in host memory (harness/fake_device.py), so the tests run anywhere.
+Tests of a real device are in test_streams.py.
 """
 
 import time
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 def run(size, program, *args, **options):
-    """`program` on `size` ranks with the device."""
+    """Runs `program` on `size` ranks with the fake device."""
     return run_ranks(size, with_device, fake_device.library(), program, args, **options)
 
 
@@ -71,7 +71,7 @@ def call_behind_a_late_stream(rank, size):
     return has_waited, any(early[:2]), type(refusal).__name__, numbers, sums
 
 
-def test_calls_enter_in_their_order_and_none_waits_for_the_device():
+def test_calls_keep_their_order_and_none_waits_for_the_device():
     first, second = run(2, call_behind_a_late_stream)
     sums = ([3.0] * 4, [3.0] * 4)
     assert first == (False, False, "ConfigError", 4, (*sums, [0.0, 0.0]))
@@ -96,7 +96,7 @@ def compare_with_the_host(rank, size):
     ]
 
 
-def test_every_call_gives_on_a_device_what_it_gives_on_the_host():
+def test_every_call_gives_the_same_result_on_a_device_as_on_the_host():
     assert run(3, compare_with_the_host) == [[]] * 3
 
 
@@ -114,7 +114,7 @@ def wait_and_compute(rank, size):
         was_there = work.is_completed()
         fake.set("copy_ms", 0)
         doubled = torch.empty(1000, device=DEVICE)
-        doubled.copy_(tensor)  # queued: behind the result
+        doubled.copy_(tensor)  # queued after the result
     num_waiting = fake.waiting_copies() - before
     fake.synchronize()
     return (
@@ -126,13 +126,13 @@ def wait_and_compute(rank, size):
     )
 
 
-def test_wait_holds_up_the_stream_and_not_the_host():
-    # The copy up takes 300 ms from when the work is over.
+def test_wait_blocks_the_stream_and_not_the_host():
+    # The copy to the device starts when the work completes, and takes 300 ms.
     assert run(2, wait_and_compute) == [(False, False, 0, True, [3.0])] * 2
 
 
 def drop_everything(rank, size):
-    """Neither tensors nor works are kept; the memory is poisoned once it is free."""
+    """Tensors and works are dropped; freed memory is poisoned."""
     kept = torch.zeros(4, device=DEVICE)
     fake.set("copy_ms", 20)
     for number in range(3):
@@ -146,15 +146,15 @@ def drop_everything(rank, size):
         dist.recv(kept, 0)
     last = torch.ones(4, device=DEVICE)
     dist.all_reduce(last, async_op=True)
-    dist.barrier()  # closes what came before it, on whatever stream
-    fake.set("copy_ms", 0)  # what follows is not held up by chance
+    dist.barrier()  # completes the earlier calls, on any stream
+    fake.set("copy_ms", 0)  # the copies below do not wait
     with stream(6):
         found = [t.cpu().tolist() for t in (kept, last)]
     fake.synchronize()
     return (*found, fake.uses_of_freed_memory())
 
 
-def test_who_drops_a_work_or_a_tensor_loses_nothing():
+def test_dropping_a_work_or_a_tensor_loses_no_data():
     assert run(2, drop_everything) == [
         ([1.0] * 4, [2.0] * 4, 0),
         ([7.0] * 4, [2.0] * 4, 0),
@@ -162,7 +162,7 @@ def test_who_drops_a_work_or_a_tensor_loses_nothing():
 
 
 def write_to_what_a_stream_still_fills(rank, size):
-    """What is pending on the caller's stream comes before what the call writes."""
+    """Work pending on the caller's stream comes before the writes of the call."""
     wrong = []
     calls = {
         "broadcast": lambda t: dist.broadcast(t, src=0, async_op=True),
@@ -181,7 +181,7 @@ def write_to_what_a_stream_still_fills(rank, size):
     return wrong
 
 
-def test_a_result_comes_after_what_was_pending_on_the_stream():
+def test_a_result_comes_after_the_pending_work_of_the_stream():
     assert run(2, write_to_what_a_stream_still_fills) == [[]] * 2
 
 
@@ -203,12 +203,12 @@ def use_futures(rank, size):
         early.copy_(found)
         chained = then.wait().cpu()
     fake.synchronize()
-    # One that is asked for when all is over.
+    # A future requested after completion.
     (late_one,) = work.get_future().wait()
     return [t.cpu().tolist() for t in (early, chained, late_one)]
 
 
-def test_futures_hold_up_the_streams_of_who_waits_for_them():
+def test_futures_block_the_streams_that_wait_for_them():
     assert run(2, use_futures) == [[[3.0] * 4] * 3] * 2
 
 
@@ -235,13 +235,13 @@ def reduce_in_parts(rank, size):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_large_sum_goes_in_parts_that_overlap(size):
+def test_a_large_sum_is_split_into_overlapping_parts(size):
     expected = (True, True, True, [float(size)] * 4)
     assert run(size, reduce_in_parts) == [expected] * size
 
 
 def reduce_otherwise(rank, size):
-    """What does not go in parts: skippable, with gaps, by another algorithm."""
+    """Sums that are not split: skippable, not contiguous, by another algorithm."""
     count = 3 * MIB
     values = (torch.arange(count) % 100 + rank).float()
     expected = size * (torch.arange(count) % 100).float() + sum(range(size))
@@ -265,7 +265,7 @@ def reduce_otherwise(rank, size):
     backend.allreduce([tensor]).wait()
     if not torch.equal(tensor.cpu(), expected):
         wrong.append("ring")
-    # One rank has its tensor on the host.
+    # One rank has its tensor on the device, the others on the host.
     tensor = values.to(DEVICE) if rank == 0 else values.clone()
     dist.all_reduce(tensor)
     if not torch.equal(tensor.cpu(), expected):
@@ -273,7 +273,7 @@ def reduce_otherwise(rank, size):
     return wrong
 
 
-def test_large_sums_that_do_not_go_in_parts_are_right_too():
+def test_large_sums_that_are_not_split_are_right_too():
     assert run(3, reduce_otherwise) == [[]] * 3
 
 
@@ -302,7 +302,7 @@ def capture(rank, size):
     return sentences, next_sum(rank)
 
 
-def test_a_call_inside_a_captured_graph_is_refused_with_a_sentence():
+def test_a_call_inside_a_captured_graph_is_refused_with_a_clear_error():
     (own, first), (told, second) = run(2, capture)
     refused = "all_reduce on rank 0: the current stream of privateuseone:0 captures"
     assert refused in own[0]
@@ -320,7 +320,7 @@ def run_out_of_memory(rank, size, kind):
 
 
 @pytest.mark.parametrize("kind", ["pinned", "allocations"])
-def test_want_of_memory_fails_that_call_and_names_call_device_and_size(kind):
+def test_out_of_memory_fails_only_that_call_and_names_call_device_and_size(kind):
     (name, own, first), (_, told, second) = run(2, run_out_of_memory, kind)
     assert name == "OutOfMemoryError"
     assert "all_reduce on rank 0: " in own
@@ -343,7 +343,7 @@ def copy_in_vain(rank, size, kind, count, skip_copies):
 
 
 @pytest.mark.parametrize(("count", "before"), [(1000, 0), (6 * MIB, 7)])
-def test_a_copy_down_that_fails_fails_that_call_on_all_ranks(count, before):
+def test_a_failed_copy_to_the_host_fails_only_that_call_on_all_ranks(count, before):
     results = run(2, copy_in_vain, "copies_down", count, before)
     for name, sentence, *sums in results:
         assert name == "AbortedError"
@@ -363,12 +363,12 @@ def copy_up_in_vain(rank, size, count):
 
 
 @pytest.mark.parametrize("count", [1000, 6 * MIB])
-def test_a_copy_up_that_fails_fails_the_call_there(count):
+def test_a_failed_copy_to_the_device_fails_the_call_on_that_rank(count):
     (name, own, result, first), (other, _, _, second) = run(2, copy_up_in_vain, count)
     assert name == "AbortedError"
     assert "all_reduce on rank 0: the copy " in own
     assert "bytes of privateuseone:0: fake device: it takes no copy" in own
-    assert (other, result) == ("NoneType", 2)  # torch's COMM_ERROR
+    assert (other, result) == ("NoneType", 2)  # COMM_ERROR of torch
     assert first == second == 3.0
 
 
@@ -386,7 +386,7 @@ def stick(rank, size):
     return type(error).__name__, str(error), took_s < 2, next_sum(rank)
 
 
-def test_a_stream_that_does_not_come_on_ends_the_call_at_its_timeout():
+def test_a_blocked_stream_ends_the_call_at_its_timeout():
     (name, own, in_time, first), (_, _, told_in_time, second) = run(2, stick)
     assert name == "TimedOutError"
     assert "all_reduce on rank 0: the copy to the host of 16 bytes" in own
@@ -409,7 +409,7 @@ def test_an_aborted_group_does_not_wait_for_its_devices():
     assert run(2, end_the_group, "abort", 10_000) == [(True, True)] * 2
 
 
-def test_shutdown_waits_for_what_is_still_on_its_way_from_a_device():
+def test_shutdown_waits_for_pending_copies_from_a_device():
     ends = run(
         2,
         end_the_group,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Every collective beside all_reduce, broadcast and all_gather, by its definition."""
+"""Every collective but all_reduce, broadcast and all_gather by its definition."""
 
 import itertools
 import threading
@@ -13,13 +13,13 @@ from torch.distributed.distributed_c10d import _coalescing_manager
 from aikido_torch.errors import AikidoError
 from aikido_torch.testing import late, run_ranks
 
-# Nothing, little, and more than travels unasked.
+# Empty, small, and larger than the eager limit.
 COUNTS = (0, 1, 7, 40_000)
 DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.bool)
 
 
 def data(giver, taker, count, dtype):
-    """What rank `giver` has for rank `taker`."""
+    """Data that rank `giver` sends to rank `taker`."""
     seed = torch.Generator().manual_seed(1000 * giver + 10 * taker + count)
     return torch.randint(
         0, 2 if dtype is torch.bool else 9, (count,), generator=seed
@@ -30,7 +30,7 @@ def total(parts):
     """The sum as a fold in rank order; of bool: or."""
     if parts[0].dtype is torch.bool:
         return torch.stack(parts).any(dim=0)
-    if parts[0].dtype is torch.bfloat16:  # added up in float32, rounded once
+    if parts[0].dtype is torch.bfloat16:  # summed in float32 with one rounding
         return torch.stack([p.float() for p in parts]).sum(dim=0).bfloat16()
     return torch.stack(parts).sum(dim=0)
 
@@ -65,11 +65,11 @@ def reduce_everything(rank, size):
             joined = torch.cat(mine)
             dist.reduce_scatter_tensor(out, joined)
             checked.equal(out, sums[rank], "reduce_scatter_tensor", *what)
-            # The output may be the own part of the input.
+            # The output may be this rank's part of the input.
             own = joined[rank * count : rank * count + count]
             dist.reduce_scatter_tensor(own, joined)
             checked.equal(own, sums[rank], "reduce_scatter_tensor in place", *what)
-    # Blocks that differ in size.
+    # Blocks of different sizes.
     blocks = [
         data(rank, r, 3 * r + 20_000 * (r == 1), torch.float32) for r in range(size)
     ]
@@ -126,7 +126,7 @@ def exchange_unevenly(rank, size):
         outs = [torch.empty_like(t) for t in theirs]
         dist.all_to_all(outs, mine)
         checked.equal(torch.cat(outs), torch.cat(theirs), "all_to_all", large)
-        # Rows of two.
+        # Rows of two elements.
         out = torch.empty(sum(t.numel() for t in theirs), 2)
         dist.all_to_all_single(
             out,
@@ -171,7 +171,7 @@ def coalesce(rank, size):
     for giver in range(size):
         checked.equal(lists[giver][0], torch.full((2,), float(giver)), "lists")
         checked.equal(lists[giver][1], torch.full((9_000,), 2.0 * giver), "lists")
-    # Calls of any kind, one work.
+    # Calls of any kind are one work.
     with _coalescing_manager(device=torch.device("cpu"), async_ops=True) as batch:
         message = torch.full((3,), float(rank))
         dist.isend(message, (rank + 1) % size)
@@ -183,7 +183,7 @@ def coalesce(rank, size):
 
 
 def broadcast_and_drop(tensor):
-    """As torch's manager leaves it when an exception comes before its end."""
+    """Leaves the batch open, as torch's manager does on an exception."""
     dist.group.WORLD._start_coalescing(torch.device("cpu"))
     dist.broadcast(tensor, 2, async_op=True)
 
@@ -192,7 +192,7 @@ def wait_amid_coalescing(rank, size):
     checked = Checked()
     tensors = [torch.full((3,), float(rank)) for _ in range(5)]
     with _coalescing_manager(device=torch.device("cpu"), async_ops=True) as batch:
-        dist.broadcast(tensors[0], 2)  # waits for itself
+        dist.broadcast(tensors[0], 2)  # waits at once
         checked.equal(tensors[0], torch.full((3,), 2.0), "waited")
         if rank == 2:
             late(0.1)
@@ -202,7 +202,7 @@ def wait_amid_coalescing(rank, size):
     broadcast_and_drop(tensors[2])
     broadcast_and_drop(tensors[3])
     dist.broadcast(tensors[4], 2)
-    # Threads come and go, and with them their ids.
+    # Threads end and their ids are reused.
     for i in (2, 3):
         thread = threading.Thread(target=broadcast_and_drop, args=(tensors[i],))
         thread.start()
@@ -214,7 +214,7 @@ def wait_amid_coalescing(rank, size):
 
 
 def share_until_written(rank, size):
-    """Tensors that get memory of their own when they are written to."""
+    """Copy-on-write tensors."""
     checked = Checked()
     for _ in range(5):
         source = torch.full((300_000,), rank + 1.0)
@@ -227,7 +227,7 @@ def share_until_written(rank, size):
             dist.reduce(reduced, 0, async_op=True),
         ]
         checked.equal(source, torch.full_like(source, rank + 1.0), "source")
-        del source  # and its memory
+        del source  # releases its memory
         for work in works:
             work.wait()
         total = torch.full((300_000,), size * (size + 1) / 2)
@@ -261,7 +261,7 @@ def share_until_written(rank, size):
 
 
 def read_where_it_writes(rank, size):
-    """Inputs inside the memory of outputs, small and larger than travels unasked."""
+    """Inputs that overlap the outputs, below and above the eager limit."""
     checked = Checked()
     ranks = torch.arange(float(size))
     total = float(size * (size - 1) / 2)
@@ -271,7 +271,7 @@ def read_where_it_writes(rank, size):
 
         def mine(count=count, giver=giver):
             if rank == giver:
-                late(0.01)  # its data is read last
+                late(0.01)  # so that its data is read last
             return torch.full((size * count,), float(rank))
 
         both = mine()
@@ -302,7 +302,7 @@ def reduce_sparse(rank, size):
     checked = Checked()
     for entries in (0, 1, 5_000):
         seed = torch.Generator().manual_seed(rank)
-        # Some indices several times, some on one rank alone, none on rank 0.
+        # Some indices occur several times, some on one rank only, and none on rank 0.
         count = entries * rank
         indices = torch.randint(0, 3_000, (1, count), generator=seed)
         values = torch.randint(0, 9, (count, 2), generator=seed).float()
@@ -311,7 +311,7 @@ def reduce_sparse(rank, size):
         dist.all_reduce(sparse)
         dist.all_reduce(dense)
         checked.equal(sparse.to_dense(), dense, "sparse", entries)
-    # More rows than any memory holds.
+    # More rows than fit in any memory.
     for shape in ((2**62,), (2**55, 64), (2**40, 2**20)):
         large = torch.sparse_coo_tensor([[5], [rank]][: len(shape)], [1.0], shape)
         dist.all_reduce(large)
@@ -320,7 +320,7 @@ def reduce_sparse(rank, size):
 
 
 def make_no_tensors(rank, size):
-    """What of torch the calls use: a view takes it longer than a small message."""
+    """Torch operators used by the calls; a view costs more than a small message."""
     mine, whole, other_whole = (torch.zeros(3 * n) for n in (1, size, size))
     blocks = list(whole.chunk(size))
     others = [torch.zeros(3) for _ in range(size)]
@@ -365,7 +365,7 @@ def test_calls_make_no_tensors():
         wait_amid_coalescing,
     ],
 )
-def test_every_call_does_what_it_is_defined_to_do(calls):
+def test_every_call_matches_its_definition(calls):
     for wrong in run_ranks(3, calls):
         assert wrong == []
 
@@ -388,7 +388,7 @@ def drop_sparse(rank, size):
     return wrong
 
 
-def test_a_barrier_closes_dropped_sparse_sums_too():
+def test_a_barrier_completes_dropped_sparse_sums_too():
     assert run_ranks(3, drop_sparse) == [0, 0, 0]
 
 
@@ -404,12 +404,12 @@ def fail_in_three_ways(rank, size):
     fields = []
     ones = torch.ones(3)
     for call in (
-        lambda: dist.reduce(ones, 0, op=dist.ReduceOp.BAND),  # refused here
-        lambda: dist.all_reduce(torch.ones(3 + rank)),  # refused by the others
+        lambda: dist.reduce(ones, 0, op=dist.ReduceOp.BAND),  # refused on this rank
+        lambda: dist.all_reduce(torch.ones(3 + rank)),  # differs between the ranks
         lambda: dist.recv(ones, 1),
     ):
         if rank == 1 and len(fields) == 2:
-            break  # leaves, while rank 0 waits for its message
+            break  # leaves while rank 0 waits for its message
         try:
             call()
         except AikidoError as error:
@@ -447,7 +447,7 @@ def ask_for_too_much(rank, size):
             lambda: dist.all_reduce(ones.to_sparse(), op=dist.ReduceOp.MAX)
         ),
     }
-    dist.barrier()  # nothing was sent
+    dist.barrier()  # nothing was sent before
     return texts
 
 
@@ -456,7 +456,7 @@ def test_bad_arguments_are_named_with_both_values():
         here = f"on rank {rank}: "
         assert here + "argument op is band, which is not defined" in texts["op"]
         assert "7" in texts["rank"]
-        assert "different dtypes" in texts["dtype"]  # torch's own
+        assert "different dtypes" in texts["dtype"]  # error text of torch
         assert "input_tensor_list has 2 tensors; 3 are needed" in texts["count"]
         assert "input has shape [11] (11 elements) but 3 times" in texts["size"]
         assert "input_split_sizes adds up to 3 but" in texts["splits"]
@@ -469,9 +469,9 @@ def disagree(rank, size):
     texts = []
     tensors = [torch.ones(2, 3), torch.ones(3, 2), torch.ones(2, 3)]
     texts.append(refused(lambda: dist.all_reduce(tensors[rank])))
-    # Everybody waits for another root.
+    # Each rank names another root.
     texts.append(refused(lambda: dist.broadcast(torch.ones(3), src=(rank + 1) % size)))
-    counts = [[0, 5, 5], [4, 0, 5], [5, 5, 0]]  # rank 0 expects 5 from rank 1
+    counts = [[0, 5, 5], [4, 0, 5], [5, 5, 0]]  # rank 0 expects 5 elements from rank 1
     texts.append(
         refused(
             lambda: dist.all_to_all(
@@ -480,13 +480,13 @@ def disagree(rank, size):
             )
         )
     )
-    # The sender of a small block may be through before anybody knows: then the group
-    # ends, and the next call tells.
+    # The sender of a small block may return before the mismatch is known. Then the
+    # group ends, and the next call reports the mismatch.
     texts.append(refused(dist.barrier))
     return texts
 
 
-def test_ranks_that_disagree_all_hear_of_it():
+def test_ranks_that_disagree_all_get_an_error():
     answers = run_ranks(3, disagree)
     for shape, root, block, then in answers:
         assert "calls all_reduce(sum, float32[2, 3])" in shape

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Each program in examples/ runs, and prints the output that its docstring shows."""
+"""Each program in examples/ runs and prints the output in its docstring."""
 
 import ast
 import contextlib
@@ -26,19 +26,19 @@ MATCHES = doctest.OutputChecker().check_output
 
 
 def expected_output(text):
-    """The indented block behind "Expected output"."""
+    """The indented block after "Expected output"."""
     block = text.split("Expected output", 1)[1].split(":\n", 1)[1]
     return textwrap.dedent(block).strip() + "\n"
 
 
 def num_ranks_of(text):
-    """As its command says; None for a program that starts its ranks itself."""
+    """Number of ranks in its command; None if the program starts its ranks itself."""
     found = re.search(r"torchrun --nproc-per-node (\d+)", text)
     return int(found[1]) if found else None
 
 
 def run_main(rank, size, path):
-    """What `main()` of an example prints on this rank."""
+    """Output of `main()` of an example on this rank."""
     spec = importlib.util.spec_from_file_location("example", path)
     module = importlib.util.module_from_spec(spec)
     told = io.StringIO()
@@ -64,14 +64,14 @@ def output_of(path, size):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_prints_what_its_docstring_shows(path):
+def test_an_example_prints_the_output_in_its_docstring(path):
     text = ast.get_docstring(ast.parse(path.read_text()))
     wanted = expected_output(text)
     found = output_of(path, num_ranks_of(text))
     assert MATCHES(wanted, found, doctest.ELLIPSIS), f"{wanted}\n---- found\n{found}"
 
 
-def test_output_that_differs_is_noticed():
+def test_different_output_is_noticed():
     wanted = expected_output("A.\n\nExpected output:\n\n    ...\n    equal: True\n")
     assert MATCHES(wanted, "1\n2\nequal: True\n", doctest.ELLIPSIS)
     assert not MATCHES(wanted, "1\n2\nequal: False\n", doctest.ELLIPSIS)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Ranks that die, leave, stop, never come, or are none of ours: never a hang."""
+"""Ranks that die, leave, stop, or never join, and foreign processes: never a hang."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def lose_a_rank(rank, size, count):
     failure = failure_of(reduce)
     while failure.name == "nothing" and time.time() - start < 20:
         failure = failure_of(reduce)
-    # Later calls fail at once, and so do messages.
+    # Later calls and messages fail at once.
     later = failure_of(reduce)
     message = failure_of(lambda: dist.recv(torch.empty(3), VICTIM))
     sent = failure_of(lambda: dist.send(torch.empty(3), VICTIM))
@@ -48,7 +48,7 @@ def lose_a_rank(rank, size, count):
 
 
 @pytest.mark.parametrize("count", [10, 2_000_000])
-def test_a_killed_rank_is_named_to_all_others_at_once(count):
+def test_a_killed_rank_is_named_on_all_others_at_once(count):
     results = run_ranks(4, lose_a_rank, count, group_timeout=60, may_die={VICTIM})
     assert results[VICTIM] is None
     for rank, seen in enumerate(results):
@@ -69,7 +69,7 @@ def test_a_killed_rank_is_named_to_all_others_at_once(count):
 def go_on_without_a_rank(rank, size, count):
     tensor = torch.full((count,), float(rank + 1))
     steps = 40
-    # The dead rank alone is skipped, however busy this machine is.
+    # So long that only the dead rank is skipped, on a busy machine too.
     patient = SkipStraggler(min_contributors=2, floor_ms=500, ceiling_ms=500)
     dist.barrier()
     if rank == VICTIM:
@@ -86,21 +86,22 @@ def go_on_without_a_rank(rank, size, count):
 
 
 @pytest.mark.parametrize("count", [10, 2_000_000])
-def test_skippable_calls_go_on_without_a_killed_rank(count):
+def test_skippable_calls_continue_without_a_killed_rank(count):
     results = run_ranks(
         4, go_on_without_a_rank, count, group_timeout=60, may_die={VICTIM}
     )
     survivors = [result for rank, result in enumerate(results) if rank != VICTIM]
     for values, slowest, strict in survivors:
-        assert values == survivors[0][0]  # to the bit
-        # Ranks 0, 2 and 3 give 1, 3 and 4; what is missing counts as their mean.
+        assert values == survivors[0][0]  # equal bits
+        # Ranks 0, 2 and 3 give 1, 3 and 4. The missing contribution counts as their
+        # mean.
         assert values[-1] == ([pytest.approx(8 * 4 / 3)], [VICTIM])
         assert slowest < 2.5
         assert (strict.name, strict.rank) == ("PeerLostError", VICTIM)
 
 
 def lose_who_was_there(rank, size, folder):
-    """Rank 2 is at the barrier when it dies, and rank 1 still on its way."""
+    """Rank 2 dies inside the barrier while rank 1 has not called it yet."""
     failed = Path(folder) / "failed"
     group = dist.new_group(timeout=timedelta(seconds=20))
     dist.barrier()
@@ -117,7 +118,7 @@ def lose_who_was_there(rank, size, folder):
     return failure
 
 
-def test_who_is_lost_at_a_monitored_barrier_is_blamed_and_not_who_is_late(tmp_path):
+def test_a_monitored_barrier_blames_the_lost_rank_and_not_the_late_one(tmp_path):
     results = run_ranks(
         3, lose_who_was_there, str(tmp_path), group_timeout=60, may_die={2}
     )
@@ -127,7 +128,7 @@ def test_who_is_lost_at_a_monitored_barrier_is_blamed_and_not_who_is_late(tmp_pa
 
 
 def lose_a_rank_while(rank, size, folder):
-    """Each survivor does something else while a rank is killed."""
+    """Each survivor does something else while one rank is killed."""
     file = Path(folder) / "killed_at"
     tensor = torch.ones(3)
     dist.barrier()
@@ -135,13 +136,13 @@ def lose_a_rank_while(rank, size, folder):
         late(0.3)
         file.write_text(repr(time.time()))
         die()
-    if rank == 0:  # in a collective that the victim has not called
+    if rank == 0:  # in a collective without the victim
         failures = [failure_of(lambda: dist.all_reduce(tensor))]
-    elif rank == 2:  # receives, from anyone and from the victim
+    elif rank == 2:  # receives from any source and from the victim
         asked = dist.irecv(tensor, VICTIM)
         failures = [failure_of(lambda: dist.recv(torch.ones(3)))]
         failures.append(failure_of(asked.wait))
-    else:  # computes, and hears of it in its next call
+    else:  # computes; its next call fails
         while not file.exists():
             late(0.01)
         late(0.25)
@@ -150,7 +151,7 @@ def lose_a_rank_while(rank, size, folder):
 
 
 @pytest.mark.alone
-def test_a_killed_rank_is_known_whatever_the_others_do(tmp_path):
+def test_a_killed_rank_is_noticed_by_ranks_in_any_kind_of_call(tmp_path):
     results = run_ranks(
         4, lose_a_rank_while, str(tmp_path), group_timeout=60, may_die={VICTIM}
     )
@@ -171,10 +172,10 @@ def fall_silent(rank, size):
         stop(2.5)
     failure = failure_of(lambda: dist.all_reduce(tensor))
     late(2.5 if rank != 2 else 0.5)
-    # It is back: the next call is in order.
+    # The stopped rank is back, and the next call succeeds.
     tensor = torch.full((1000,), rank + 1.0)
     dist.all_reduce(tensor)
-    # All that is over: rank 0 leaves now, and ends nothing of the others.
+    # After that, rank 0 leaves, which fails no message between other ranks.
     if rank == 3:
         late(0.5)
         dist.send(tensor, 1)
@@ -206,12 +207,12 @@ def leave_early(rank, size):
         failure_of(lambda: dist.all_reduce(tensor)),
         failure_of(lambda: dist.recv(tensor, VICTIM)),
     ]
-    # The two that are left are more than half of three.
+    # The two remaining ranks are a majority of three.
     assert aikido_torch.all_reduce(tensor, policy=SKIP).outcome().skipped == [VICTIM]
     return failures
 
 
-def test_a_rank_that_has_left_in_order_is_said_to_have_left():
+def test_a_rank_that_left_in_order_is_reported_as_having_left():
     for rank, failures in enumerate(run_ranks(3, leave_early)):
         for name, culprit, text, seconds in failures or ():
             assert rank != VICTIM
@@ -248,7 +249,7 @@ def time_out(rank, size):
     return failures
 
 
-def test_a_call_that_nobody_joins_times_out_and_names_who_is_missing():
+def test_a_call_that_no_other_rank_joins_times_out_and_names_the_missing():
     failures, *_ = run_ranks(3, time_out, group_timeout=1.0)
     bounds = {"group": (0.99, 2), "message": (0.99, 2), "call": (0.29, 0.95)}
     for name, (least, most) in bounds.items():
@@ -274,7 +275,8 @@ def miss_calls(rank, size):
         "skip": lambda: aikido_torch.all_reduce(
             x, policy=SkipStraggler(min_contributors=4), group=group
         ),
-        # Not by torch's function, which older versions keep for Gloo.
+        # The method of the group is called directly, because torch's function accepts
+        # only Gloo in older versions.
         "monitored": lambda: group.monitored_barrier(
             timedelta(seconds=0.4), wait_all_ranks=False
         ),
@@ -292,7 +294,7 @@ def miss_calls(rank, size):
     return failures
 
 
-def test_who_did_not_call_is_blamed_by_all_and_not_who_waits_itself():
+def test_all_blame_the_rank_that_did_not_call_and_not_a_waiting_rank():
     for rank, failures in enumerate(run_ranks(4, miss_calls, group_timeout=30)):
         for name, failure in failures:
             assert failure.name == "TimedOutError", (name, rank, failure.text)
@@ -303,7 +305,7 @@ def test_who_did_not_call_is_blamed_by_all_and_not_who_waits_itself():
 
 
 def pause(rank, size):
-    """One rank stands still for a second, as in a debugger or a frozen machine."""
+    """One rank stops for a second, as in a debugger or on a frozen machine."""
     dist.barrier()
     if rank == 2:
         stop(1.0)
@@ -313,7 +315,7 @@ def pause(rank, size):
     return tensor[0].item(), time.perf_counter() - start
 
 
-def test_a_stopped_rank_is_waited_for_and_goes_on():
+def test_a_briefly_stopped_rank_is_waited_for():
     results = run_ranks(3, pause)
     assert [value for value, _ in results] == [6, 6, 6]
     assert results[0][1] > 0.5
@@ -328,8 +330,8 @@ def abort_everywhere(rank, size):
     return failure, failure_of(dist.barrier)
 
 
-def test_a_group_that_one_rank_aborts_is_aborted_for_all():
-    # Torch's recorder writes a file before an abort: not the subject here.
+def test_a_group_aborted_by_one_rank_is_aborted_for_all():
+    # Torch's flight recorder writes a file before an abort, which is not tested here.
     for failures in run_ranks(3, abort_everywhere, env={"TORCH_FR_BUFFER_SIZE": "0"}):
         for name, culprit, text, seconds in failures:
             assert name == "AbortedError", text
@@ -357,7 +359,7 @@ def be_molested(rank, size):
     idle = [socket.create_connection(address, timeout=5) for _ in range(200)]
     for _ in range(5):
         dist.all_reduce(tensor)
-    # A new group is still let in.
+    # A new group can still be made.
     group = dist.new_group()
     dist.all_reduce(tensor, group=group)
     for connection in idle:
@@ -369,7 +371,7 @@ def be_molested(rank, size):
     return runtime.num_strangers, tensor.unique().tolist()
 
 
-def test_strangers_are_counted_and_harm_nobody():
+def test_foreign_connections_are_counted_and_do_no_harm():
     for num_strangers, values in run_ranks(2, be_molested):
         assert num_strangers == 204
         assert values == [2.0**11]
@@ -416,7 +418,7 @@ def fork_a_child(rank, size):
     dist.all_reduce(tensor)
     child = os.fork()
     if child == 0:
-        # What a child may do with its parent's group, and what an orderly exit does.
+        # Calls on the parent's group must fail. The rest is done by a normal exit.
         failure = failure_of(lambda: dist.all_reduce(tensor))
         failure_of_send = failure_of(lambda: dist.send(tensor, 1 - rank))
         dist.destroy_process_group()
@@ -433,7 +435,7 @@ def fork_a_child(rank, size):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         return "the child hangs"
-    # The group of the parent is as it was.
+    # The group of the parent still works.
     dist.all_reduce(tensor)
     return os.waitstatus_to_exitcode(status), tensor[0].item()
 

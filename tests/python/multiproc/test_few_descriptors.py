@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A rank that the system gives no descriptors says so, long before the time-out."""
+"""A rank without free file descriptors reports it long before the time-out."""
 
 import os
 import resource
@@ -26,7 +26,7 @@ def allow_no_more():
 
 
 def make_another_group(rank, size, poor):
-    """What rank `poor`, which has no descriptors for it, is told, and how soon."""
+    """Error on rank `poor`, which has no free descriptors, and seconds until then."""
     if rank == poor:
         allow_no_more()
     start = time.perf_counter()
@@ -37,9 +37,9 @@ def make_another_group(rank, size, poor):
     return "made", torch.inf
 
 
-# Rank 0 lets the other one in.
+# Rank 0 accepts the connection of the other rank.
 @pytest.mark.parametrize("poor", [0, 1])
-def test_who_gets_no_descriptors_is_told_soon(poor):
+def test_a_rank_without_descriptors_fails_soon(poor):
     options = Options(transport_handshake_timeout_ms=300)
     results = run_ranks(2, make_another_group, poor, options=options, rendezvous="tcp")
     text, taken_s = results[poor]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Built on collectives: objects, subgroups, messages, restarts."""
+"""Features built on collectives: objects, subgroups, messages, restarts."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def exchange_objects(rank, size):
     return seen
 
 
-def test_objects_travel():
+def test_objects_are_sent_by_every_call():
     results = run_ranks(3, exchange_objects)
     for rank, seen in enumerate(results):
         assert seen["all_gather_object"] == [0, 1, 2]
@@ -47,7 +47,7 @@ def test_objects_travel():
 
 
 def use_subgroups(rank, size):
-    # Every pair of neighbours, the even ranks, and all once more.
+    # Every pair of neighbours, the even ranks, and a second group of all ranks.
     rings = [dist.new_group([a, a + 1]) for a in range(size - 1)]
     even = dist.new_group([0, 2])
     everybody = dist.new_group()
@@ -73,7 +73,7 @@ def use_subgroups(rank, size):
     return wrong, numbers, tensor.item()
 
 
-def test_overlapping_subgroups_work_at_the_same_time_and_count_for_themselves():
+def test_overlapping_subgroups_work_at_the_same_time_with_their_own_numbers():
     for wrong, numbers, count in run_ranks(4, use_subgroups):
         assert wrong == []
         assert set(numbers) == {20}
@@ -83,7 +83,7 @@ def test_overlapping_subgroups_work_at_the_same_time_and_count_for_themselves():
 def exchange_messages(rank, size):
     seen = {}
     right, left = (rank + 1) % size, (rank - 1) % size
-    # Tags in another order than sent, small and larger than the eager limit.
+    # Tags in a different order than sent; below and above the eager limit.
     for count in (3, 100_000):
         sent = [torch.full((count,), 10.0 * rank + tag) for tag in range(4)]
         works = [dist.isend(t, right, tag=tag) for tag, t in enumerate(sent)]
@@ -111,21 +111,21 @@ def exchange_messages(rank, size):
         late(0.05 * rank)
         for _ in range(2):
             dist.send(torch.full((2,), float(rank)), 0)
-    # Posted before anything is sent.
+    # Posted before the message is sent.
     tensor = torch.empty(2)
     work = dist.irecv(tensor, left, tag=9)
     dist.barrier()
     dist.send(torch.full((2,), float(rank)), right, tag=9)
     work.wait()
     seen["irecv"] = tensor.tolist() == [left, left]
-    # To oneself.
+    # To the same rank.
     tensor = torch.empty(70_000)
     work = dist.irecv(tensor, rank, tag=1)
     backend = _backend.backend_of(None)
     backend.send([torch.full((70_000,), 7.0)], rank, 1).wait()
     work.wait()
     seen["self"] = bool((tensor == 7).all())
-    # A batch.
+    # As a batch.
     tensors = [torch.empty(40_000) for _ in range(2)]
     own = torch.full((40_000,), float(rank))
     batch = [
@@ -140,7 +140,7 @@ def exchange_messages(rank, size):
     return seen
 
 
-def test_messages_find_their_receivers():
+def test_messages_reach_their_receivers():
     for seen in run_ranks(3, exchange_messages):
         assert [name for name, is_good in seen.items() if not is_good] == []
 
@@ -161,7 +161,7 @@ def restart(rank, size, folder):
     return totals
 
 
-def test_a_process_may_start_and_destroy_its_groups_three_times(tmp_path):
+def test_a_process_can_make_and_destroy_its_groups_three_times(tmp_path):
     totals = run_ranks(3, restart, str(tmp_path), backend=None)
     assert totals == [[9.0] * 3] * 3
 
@@ -201,7 +201,7 @@ def test_a_process_that_ends_without_destroy_neither_hangs_nor_complains(tmp_pat
 
 
 def debug_in_detail(rank, size):
-    """What torch wraps to check every call goes through the wrapper, ours beside it."""
+    """Calls of torch go through torch's checking wrapper, calls of aikido beside it."""
     wrapper = dist.group.WORLD._get_backend(torch.device("cpu"))
     tensor = torch.ones(5)
     dist.all_reduce(tensor)
@@ -222,7 +222,7 @@ def debug_in_detail(rank, size):
     return type(wrapper).__name__, tensor.tolist(), outcome.skipped, handle.steps, text
 
 
-def test_debugging_in_detail_checks_the_calls_of_torch_and_leaves_skipping_alone():
+def test_detailed_debugging_checks_calls_of_torch_and_does_not_disturb_skipping():
     env = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
     for wrapper, values, skipped, steps, text in run_ranks(3, debug_in_detail, env=env):
         assert wrapper == "_ProcessGroupWrapper"
@@ -233,7 +233,7 @@ def test_debugging_in_detail_checks_the_calls_of_torch_and_leaves_skipping_alone
 
 
 def hold_a_result(rank, size):
-    """A sparse mean of one group is held up while it is made: who waits for it?"""
+    """Delays a sparse mean in one group and calls barriers in two groups."""
     others = dist.new_group()
     begun, go_on = threading.Event(), threading.Event()
 
@@ -260,5 +260,5 @@ def hold_a_result(rank, size):
     return was_free, has_waited, is_made, torch.equal(tensor.to_dense(), torch.eye(3))
 
 
-def test_a_barrier_waits_for_results_of_its_own_group_alone():
+def test_a_barrier_waits_only_for_results_of_its_own_group():
     assert run_ranks(2, hold_a_result) == [(True, True, True, True)] * 2

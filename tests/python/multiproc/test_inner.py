@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Strict calls of tensors on devices by an NCCL inside, and which calls never are.
+"""Strict calls of tensors on devices, with and without an inner NCCL.
 
-The device and the NCCL are fakes (harness/fake_device.py); what needs real ones is at
+The device and the NCCL are fakes (harness/fake_device.py). Tests with real ones are at
 the end, in the gpu lane.
 """
 
@@ -25,11 +25,11 @@ from harness.failures import raised
 from harness.fake_device import DEVICE, late, plain, stream, strided
 
 fake = torch.ops.fake
-made = []  # the inner backends of this rank
+made = []  # inner backends of this rank
 
 
 def run(size, program, *args, device_of=None, fails=(), **options):
-    """`program` on `size` ranks, each with the device of its number, or as given."""
+    """Runs `program` on `size` ranks; rank r has device r or `device_of[r]`."""
     device_of = device_of or list(range(size))
     given = (fake_device.library(), device_of, fails, program, args)
     return run_ranks(size, with_devices, *given, **options)
@@ -43,7 +43,7 @@ def with_devices(rank, size, library, device_of, fails, program, args):
     def make(store, rank, size, limit, device):
         if rank in fails:
             raise RuntimeError("it has no network")
-        if fails:  # who could would wait for the others
+        if fails:  # ranks that can connect would wait for the others
             store, rank, size = dist.HashStore(), 0, 1
         gloo = dist.ProcessGroupGloo(store, rank, size, limit)
         made.append(fake_nccl(gloo))
@@ -59,7 +59,7 @@ def with_devices(rank, size, library, device_of, fails, program, args):
 
 
 def counts():
-    """What has been called inside of the last group that has one."""
+    """Calls inside the last group that has an inner backend."""
     found = made[-1].counts() if made else {}
     found.pop("set_timeout", None)
     return found
@@ -71,7 +71,7 @@ def next_sum(rank):
     return tensor.item()
 
 
-# ---- what goes there
+# ---- calls of the inner backend
 
 
 def compare_with_the_host(rank, size):
@@ -100,8 +100,8 @@ EVERY = dict.fromkeys((*LISTED, "reduce_scatter", "alltoall"), 2) | dict.fromkey
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_every_strict_collective_goes_inside_and_gives_what_it_gives_on_the_host(size):
-    # Messages and barriers are among the calls, and are not in the count.
+def test_every_strict_collective_uses_the_inner_backend(size):
+    # Messages and barriers are among the calls, and do not count here.
     assert run(size, compare_with_the_host) == [([], {}, EVERY, 19)] * size
 
 
@@ -113,13 +113,15 @@ def test_every_strict_collective_goes_inside_and_gives_what_it_gives_on_the_host
         ([0, 1], aikido_torch.Options(devices_nccl="off")),
     ],
 )
-def test_nothing_goes_inside_where_devices_are_shared_or_it_is_off(device_of, options):
+def test_shared_devices_and_the_option_off_disable_the_inner_backend(
+    device_of, options
+):
     results = run(2, compare_with_the_host, device_of=device_of, options=options)
     assert results == [([], {}, {}, 0)] * 2
 
 
 def call_what_stays(rank, size):
-    """Policies, dtypes, ops, and coalesced messages; then one that goes there."""
+    """Policies, dtypes, ops and coalesced messages without, then one call with NCCL."""
     policies = [
         SkipStraggler(floor_ms=1000, ceiling_ms=5000),
         WaitAll(rebalance=True),
@@ -147,7 +149,7 @@ def call_what_stays(rank, size):
     return sums, found, before, counts()
 
 
-def test_policies_messages_and_what_nccl_lacks_stay_here():
+def test_policies_messages_and_unsupported_types_do_not_use_nccl():
     for rank, result in enumerate(run(2, call_what_stays)):
         found = (3, 3, 1.0 - rank, [3.0] * 4)
         assert result == ([[3.0] * 4] * 2, found, {}, {"allreduce": 1})
@@ -175,13 +177,13 @@ def hold_up_streams(rank, size):
     return was_late, was_there, work.is_completed(), sums
 
 
-def test_wait_holds_up_the_stream_and_the_host_until_all_have_called():
+def test_wait_blocks_the_stream_and_blocks_the_host_until_all_have_called():
     sums = ([3.0] * 4, [3.0] * 4)
     assert run(2, hold_up_streams) == [(False, False, True, sums)] * 2
 
 
 def mix_calls(rank, size):
-    """Inside, staged, on the host and with a policy, in turns, none waited for."""
+    """Inner, staged, host and skippable calls in turn, without a wait between them."""
     dist.all_reduce(torch.ones(1, device=DEVICE))
     before = backend_of(None).num_calls
     aikido_torch.trace.start()
@@ -212,7 +214,7 @@ def test_calls_keep_their_order_and_numbers_and_are_traced():
 
 
 def drop_everything(rank, size):
-    """Neither tensors nor works are kept; memory is poisoned once it is free."""
+    """Tensors and works are dropped; freed memory is poisoned."""
     dist.all_reduce(torch.ones(1, device=DEVICE))
     kept = torch.zeros(2, 4, device=DEVICE)
     for number in range(3):
@@ -223,19 +225,19 @@ def drop_everything(rank, size):
         dist.all_reduce(gaps, async_op=True)
         del tensor, gaps
         torch.full((4,), -1.0, device=DEVICE)
-    dist.barrier()  # closes what came before it, on whatever stream
+    dist.barrier()  # completes the earlier calls, on any stream
     with stream(6):
         found = kept.cpu().tolist()
     fake.synchronize()
     return found, fake.uses_of_freed_memory()
 
 
-def test_who_drops_a_work_or_a_tensor_loses_nothing():
+def test_dropping_a_work_or_a_tensor_loses_no_data():
     assert run(2, drop_everything) == [([[5.0] * 4] * 2, 0)] * 2
 
 
 def overlap(rank, size):
-    """An input inside of its output, in its place and beside it."""
+    """Inputs that overlap their output, in place and elsewhere."""
     found = []
     for shift in (0, 1):
         whole = torch.full((2 * size + 1,), float(rank)).to(DEVICE)
@@ -245,7 +247,7 @@ def overlap(rank, size):
     return found
 
 
-def test_an_input_may_lie_in_its_output():
+def test_an_input_can_lie_in_its_output():
     assert run(2, overlap) == [[[0.0, 0.0, 1.0, 1.0]] * 2] * 2
 
 
@@ -259,12 +261,12 @@ def coalesce(rank, size):
     return [t.cpu().tolist() for t in tensors], counts()
 
 
-def test_calls_of_a_batch_go_one_by_one():
+def test_calls_of_a_batch_are_executed_one_by_one():
     sums = [[6.0] * 3, [10.0] * 3, [14.0] * 3]
     assert run(2, coalesce) == [(sums, {"allreduce": 6})] * 2
 
 
-# ---- agreeing
+# ---- agreement of ranks
 
 
 def fail_to_have_it(rank, size):
@@ -283,7 +285,9 @@ def fail_to_have_it(rank, size):
         ([7, 8], (1,), "rank 1 has no fake nccl: RuntimeError: it has no network"),
     ],
 )
-def test_on_is_an_error_on_all_ranks_where_it_cannot_be(device_of, fails, why):
+def test_the_option_on_is_an_error_on_all_ranks_if_nccl_is_impossible(
+    device_of, fails, why
+):
     options = aikido_torch.Options(devices_nccl="on")
     given = {"device_of": device_of, "fails": fails, "options": options}
     for sentences, after in run(2, fail_to_have_it, **given):
@@ -294,7 +298,7 @@ def test_on_is_an_error_on_all_ranks_where_it_cannot_be(device_of, fails, why):
         assert after == 3.0
 
 
-def test_auto_goes_through_the_host_where_one_rank_cannot_connect():
+def test_the_option_auto_uses_the_host_if_one_rank_cannot_connect():
     for wrong, _, counted, number in run(2, compare_with_the_host, fails=(1,)):
         assert wrong == []
         assert number == 0
@@ -307,7 +311,7 @@ def differ(rank, size):
     return type(error).__name__, str(error)
 
 
-def test_ranks_that_differ_in_the_setting_are_told_both_values():
+def test_ranks_with_different_settings_are_told_both_values():
     for name, sentence in run(2, differ):
         assert name == "ConfigError"
         assert "devices_nccl" in sentence
@@ -327,7 +331,7 @@ def call_different_things(rank, size):
     return str(mixed), type(after).__name__, str(after), next_sum(rank), counts()
 
 
-def test_ranks_of_which_one_is_on_the_host_are_told_and_the_nccl_is_given_up():
+def test_a_call_of_host_and_device_tensors_is_an_error_and_ends_the_nccl():
     for result in run(2, call_different_things):
         mixed, name, after, following, counted = result
         assert "all_reduce(sum, float32[4]) directly between devices" in mixed
@@ -348,7 +352,7 @@ def fail_there(rank, size):
     return type(error).__name__, str(error), next_sum(rank)
 
 
-def test_what_the_nccl_throws_has_the_name_of_the_call_and_all_hear_of_it():
+def test_an_exception_of_nccl_names_the_call_and_reaches_all_ranks():
     (name, own, first), (_, told, second) = run(2, fail_there)
     assert name == "AbortedError"
     assert (
@@ -373,7 +377,7 @@ def miss_a_call(rank, size):
     return type(error).__name__, str(error), counts()["abort"]
 
 
-def test_who_does_not_call_is_named_at_the_time_out():
+def test_a_rank_that_does_not_call_is_named_at_the_time_out():
     name, sentence, num_aborts = run(2, miss_a_call)[0]
     assert name == "TimedOutError"
     assert "rank 1" in sentence
@@ -403,7 +407,7 @@ def test_the_nccl_ends_with_its_group(how, ended):
 
 
 def use_other_groups(rank, size):
-    """One that was split has its own, one with other members none."""
+    """A split group has its own inner backend, a reconfigured group has none."""
     dist.all_reduce(torch.ones(1, device=DEVICE))
     parent = backend_of(None)
     ranks = [0, 2]
@@ -422,7 +426,7 @@ def use_other_groups(rank, size):
     return split, again.cpu().tolist(), found, made[0].counts().get("abort")
 
 
-def test_a_split_group_has_its_own_and_a_reconfigured_one_none():
+def test_a_split_group_has_its_own_nccl_and_a_reconfigured_one_has_none():
     one = {"allreduce": 1}
     for rank, (split, again, found, num_aborts) in enumerate(run(3, use_other_groups)):
         expected = ([2.0] * 2, 1, one) if rank == 1 else ([4.0] * 2, 2, one)
@@ -446,13 +450,13 @@ def reduce_on_gpus(rank, size):
 
 
 @pytest.mark.gpu
-def test_ranks_on_one_gpu_go_through_the_host():
+def test_ranks_on_one_gpu_use_the_host():
     size = torch.cuda.device_count() + 1
     assert run_ranks(size, reduce_on_gpus) == [([], 0)] * size
 
 
 @pytest.mark.gpu
-def test_ranks_with_a_gpu_each_go_by_nccl():
+def test_ranks_with_their_own_gpus_use_nccl():
     if torch.cuda.device_count() < 2:
         pytest.skip("one NVIDIA device here, and NCCL needs one for each rank")
     assert run_ranks(2, reduce_on_gpus) == [([], 8)] * 2
@@ -467,5 +471,5 @@ def reduce_alone(rank, size):
 
 
 @pytest.mark.gpu
-def test_a_group_of_one_goes_by_nccl():
+def test_a_group_of_one_uses_nccl():
     assert run_ranks(1, reduce_alone) == [(1 << 20, 3)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Strict all_reduces in the memory of a device that all ranks share.
+"""Strict all_reduce in the memory of a device that all ranks share.
 
-The device is a fake (harness/fake_device.py), whose memory other processes do reach;
-what needs a real one is at the end, in the gpu lane.
+The device is a fake (harness/fake_device.py). Other processes can map its memory. Tests
+with a real device are at the end, in the gpu lane.
 """
 
 import os
@@ -30,7 +30,7 @@ fake = torch.ops.fake
 
 
 def run(size, program, *args, device_of=None, **options):
-    """`program` on `size` ranks, which share a device, or have those that are given."""
+    """Runs `program` on `size` ranks with one common device or the given devices."""
     device_of = device_of or [0] * size
     given = (fake_device.library(), device_of, program, args)
     return run_ranks(size, with_memory, *given, **options)
@@ -54,7 +54,7 @@ def sum_of(tensor):
     return tensor.cpu().tolist()
 
 
-# ---- what goes there
+# ---- calls in shared memory
 
 
 OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
@@ -83,7 +83,7 @@ def compare_with_the_host(rank, size):
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.beside
-def test_every_op_gives_what_it_gives_on_the_host(size):
+def test_every_op_has_the_same_result_as_on_the_host(size):
     floats, integers = 5, 7
     calls = 2 * (3 * floats + 2 * integers)
     assert run(size, compare_with_the_host) == [([], calls)] * size
@@ -92,14 +92,14 @@ def test_every_op_gives_what_it_gives_on_the_host(size):
 def count_what_goes_elsewhere(rank, size):
     all_calls(rank, size, plain)
     of_all = num_ipc()
-    dist.all_reduce(torch.ones(4))  # on the host
+    dist.all_reduce(torch.ones(4))  # a tensor on the host
     aikido_torch.all_reduce(plain(torch.ones(4)), policy=SkipStraggler())
     dist.all_reduce(plain(torch.ones(0)))
     return of_all, num_ipc() - of_all
 
 
 @pytest.mark.beside
-def test_other_calls_go_as_before():
+def test_other_calls_do_not_use_the_shared_memory():
     one_of_all_calls = 1
     assert run(2, count_what_goes_elsewhere) == [(one_of_all_calls, 0)] * 2
 
@@ -109,14 +109,14 @@ def program_on_host(rank, size):
 
 
 @pytest.mark.beside
-def test_none_go_there_where_it_is_off():
+def test_no_call_uses_it_if_it_is_off():
     options = aikido_torch.Options(devices_ipc="off")
     assert run(2, program_on_host, options=options) == [([2.0] * 4, 0)] * 2
 
 
 @pytest.mark.parametrize("device_of", [[0, 1], [0, None], [None, 0]])
 @pytest.mark.beside
-def test_ranks_that_share_no_device_go_through_the_host(device_of):
+def test_ranks_without_a_common_device_use_the_host(device_of):
     assert run(2, program_on_host, device_of=device_of) == [([2.0] * 4, 0)] * 2
 
 
@@ -126,7 +126,7 @@ def try_on(rank, size):
 
 
 @pytest.mark.beside
-def test_on_is_refused_on_all_ranks_where_it_cannot_be():
+def test_the_option_on_is_refused_on_all_ranks_if_sharing_is_impossible():
     options = aikido_torch.Options(devices_ipc="on")
     for sentence, after in run(2, try_on, device_of=[0, 1], options=options):
         assert (
@@ -141,25 +141,25 @@ def open_nothing(rank, size):
 
 
 @pytest.mark.beside
-def test_where_the_memory_of_others_is_out_of_reach_all_go_through_the_host():
+def test_all_use_the_host_if_the_memory_of_others_cannot_be_mapped():
     assert run(2, open_nothing) == [([2.0] * 4, 0)] * 2
 
 
-# ---- streams, and what is dropped
+# ---- streams, and dropped works
 
 
 def use_streams(rank, size):
     found = []
     dist.all_reduce(plain(torch.ones(1)))
     with stream(1):
-        # What the caller's stream has still to do comes first, on all ranks.
+        # Pending work of the caller's stream comes first, on all ranks.
         tensor = late(torch.zeros(4, device=DEVICE), rank + 1.0, 100)
         began = time.monotonic()
         work = dist.all_reduce(tensor, async_op=True)
         found.append(time.monotonic() - began < 0.08)
         work.wait()
         found.append(tensor.cpu().tolist())
-    # Works and tensors that nobody keeps.
+    # Dropped works and tensors.
     fake.set("kernel_ms", 5)
     for _ in range(20):
         given = late(torch.zeros(4, device=DEVICE), 1.0, 1)
@@ -167,7 +167,7 @@ def use_streams(rank, size):
         del given
         torch.full((4,), -1.0).to(DEVICE)
     dist.barrier()
-    # After a barrier whoever has dropped its works may read.
+    # After a barrier, tensors of dropped works can be read.
     kept = [torch.ones(4).to(DEVICE) for _ in range(20)]
     for tensor in kept:
         dist.all_reduce(tensor, async_op=True)
@@ -184,13 +184,13 @@ def use_streams(rank, size):
 
 
 @pytest.mark.alone
-def test_results_come_in_the_order_of_streams_and_nothing_is_freed_too_early():
+def test_results_follow_the_order_of_streams_and_no_memory_is_freed_too_early():
     expected = [True, [3.0] * 4, {2.0}, [2.0 * i for i in range(1, 9)], [4.0] * 4]
     assert run(2, use_streams) == [(expected, 0)] * 2
 
 
 def mix_with_others(rank, size):
-    """Barriers and messages beside calls that others have not made yet."""
+    """Barriers and messages beside calls that the other rank has not made yet."""
     given = [plain(torch.ones(4)) for _ in range(3)]
     sum_of(given[0])
     word = torch.ones(1)
@@ -204,7 +204,7 @@ def mix_with_others(rank, size):
         dist.barrier()
         dist.recv(word, 0)
         dist.all_reduce(given[1])
-    # Rank 0's stream comes late to its next call, and the others need not wait for it.
+    # Rank 0's stream reaches the next call late. The others need not wait for it.
     fake.set("kernel_ms", 200)
     work = dist.all_reduce(given[1], async_op=True)
     if rank == 0:
@@ -217,7 +217,7 @@ def mix_with_others(rank, size):
     return took < 1, given[1].cpu().tolist(), given[2].cpu().tolist()
 
 
-def test_calls_wait_for_nothing_that_users_do_later():
+def test_calls_do_not_wait_for_later_calls_of_users():
     results = run(2, mix_with_others, group_timeout=10)
     assert results == [(True, [4.0] * 4, [2.0] * 4)] * 2
 
@@ -235,7 +235,7 @@ def batch(rank, size):
 
 
 @pytest.mark.beside
-def test_calls_of_a_batch_end_together():
+def test_calls_of_a_batch_complete_together():
     assert run(2, batch) == [([2.0, 4.0, 6.0], 4)] * 2
 
 
@@ -248,7 +248,7 @@ def leave_at_once(rank, size):
     return raised(work.wait) is None and tensor.cpu().tolist()
 
 
-def test_a_group_is_left_when_the_others_have_their_results():
+def test_a_rank_leaves_the_group_once_the_others_have_their_results():
     assert run(2, leave_at_once) == [[4.0] * 4] * 2
 
 
@@ -263,7 +263,7 @@ def fail(rank, size, fault, times, on):
     found.append(str(raised(lambda: sum_of(plain(torch.ones(4))))))
     found.append(sum_of(plain(torch.ones(4))))
     found.append(sum_of(torch.ones(1)))
-    # Messages of users are theirs alone, of whatever size.
+    # Messages of users of any size are not mixed with internal messages.
     text = torch.arange(128.0)
     if rank == 0:
         for other in range(1, size):
@@ -284,7 +284,7 @@ def fail(rank, size, fault, times, on):
     ],
 )
 @pytest.mark.beside
-def test_a_failure_ends_that_call_alone_on_all_ranks(fault, times, on, why):
+def test_a_failure_ends_only_that_call_on_all_ranks(fault, times, on, why):
     results = run(3, fail, fault, times, on)
     where = (
         f"all_reduce on rank {on}: the sum in memory that all ranks share of 16 bytes"
@@ -308,7 +308,7 @@ def reduce_what_cannot_be_shared(rank, size):
 
 
 @pytest.mark.beside
-def test_a_tensor_that_cannot_be_shared_has_a_copy_that_can():
+def test_a_tensor_that_cannot_be_shared_is_copied():
     assert run(2, reduce_what_cannot_be_shared) == [([[2.0] * 4] * 3, 3)] * 2
 
 
@@ -322,20 +322,20 @@ def share_until_written(rank, size):
 
 
 @pytest.mark.beside
-def test_what_shares_its_memory_until_it_is_written_has_its_own():
+def test_a_copy_on_write_tensor_gets_its_own_memory():
     assert run(2, share_until_written) == [([2.0] * 4, [1.0] * 4)] * 2
 
 
 def run_out_of_memory_first(rank, size):
     tensor = strided(torch.ones(4))
     if rank == 1:
-        fake.set("allocations", 2)  # of what is tried for all, and of the call's own
+        fake.set("allocations", 2)  # of the set-up, and of the call itself
     error = raised(lambda: sum_of(tensor))
     return str(error), sum_of(plain(torch.ones(4))), num_ipc()
 
 
 @pytest.mark.beside
-def test_the_first_call_of_all_may_fail_on_one_rank():
+def test_the_first_call_can_fail_on_one_rank():
     (told, *first), (own, *second) = run(2, run_out_of_memory_first)
     assert "fake device: out of memory" in own
     assert "on rank 1: it failed there" in told
@@ -350,7 +350,7 @@ def call_with_different_shapes(rank, size):
 
 
 @pytest.mark.beside
-def test_ranks_in_different_calls_are_told_so():
+def test_ranks_in_different_calls_get_an_error():
     for shapes, mixed, after in run(2, call_with_different_shapes):
         assert "all_reduce(sum, float32[4])" in shapes
         assert "all_reduce(sum, float32[5])" in shapes
@@ -368,7 +368,7 @@ def come_late(rank, size):
     return type(error), str(error), time.monotonic() - began
 
 
-def test_a_time_out_says_who_is_missing_and_comes_in_time():
+def test_a_time_out_names_the_missing_rank_and_comes_in_time():
     late_ms = timedelta(milliseconds=500)
     results = run(3, come_late, group_timeout=late_ms.total_seconds())
     for kind, sentence, took in results[:2]:
@@ -403,7 +403,7 @@ def test_when_a_rank_dies_the_others_are_told_its_name(who):
         assert took < 10
 
 
-def test_when_the_leader_dies_at_its_work_the_others_are_told():
+def test_when_the_leader_dies_during_the_sum_the_others_are_told():
     for sentence, took in run(3, die, 0, "meanwhile", may_die=[0])[1:]:
         assert "is made by rank 0, which has not said that it is there" in sentence
         assert took < 10
@@ -418,16 +418,16 @@ def abort_meanwhile(rank, size):
     time.sleep(0.1)
     if rank == 1:
         backend_of(None).abort()
-    failed = raised(work.wait) is not None  # not kept: its frames have the work
+    failed = raised(work.wait) is not None  # a kept error would hold the work
     place = fake.place_of(tensor)
     del tensor, work
     fake.synchronize()
-    # The allocator gets nothing back while the work is kept for the leader.
+    # The memory is not freed while the work keeps it for the leader.
     return failed, fake.is_gone(place)
 
 
-def test_memory_that_the_leader_may_still_write_to_is_kept():
-    # Without what torch writes at an abort, which takes a second or more.
+def test_memory_is_kept_while_the_leader_may_write_to_it():
+    # Without torch's flight recorder, which writes for a second or more at an abort.
     _, second = run(2, abort_meanwhile, env={"TORCH_FR_BUFFER_SIZE": "0"})
     assert second == (True, False)
 
@@ -451,7 +451,7 @@ def reduce_on_one_gpu(rank, size):
                 for kind, tensor in (("plain", found), ("gaps", gaps)):
                     if not torch.equal(tensor.cpu(), expected):
                         wrong.append((count, dtype, name, kind))
-    # Memory that comes and goes, at addresses that are used again.
+    # Tensors are freed and allocated again, so that addresses are reused.
     for i in range(20):
         tensor = torch.full(((1 << 20) + 4096 * i,), float(rank), device="cuda")
         dist.all_reduce(tensor)
@@ -475,7 +475,7 @@ def reduce_expandable(rank, size):
 
 
 @pytest.mark.gpu
-def test_memory_of_expandable_segments_goes_through_the_host():
+def test_memory_of_expandable_segments_uses_the_host():
     env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     assert run_ranks(2, reduce_expandable, env=env) == [([2.0] * 4, 0)] * 2
 
@@ -498,7 +498,7 @@ def die_on_one_gpu(rank, size, who):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("who", [0, 1])
-def test_when_a_rank_on_the_gpu_dies_the_others_go_on(who):
+def test_when_a_rank_on_the_gpu_dies_the_others_continue(who):
     results = run_ranks(3, die_on_one_gpu, who, may_die=[who])
     for rank, result in enumerate(results):
         if rank != who:

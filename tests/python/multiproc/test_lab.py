@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Labs on this machine. Figures have room for a busy one; a slow machine only loses."""
+"""Labs on this machine, with tolerances for a busy machine.
+
+A slow machine can only lower the measured rates.
+"""
 
 import os
 import signal
@@ -46,7 +49,7 @@ def namespaces_of(pid):
 
 
 def python(code):
-    """A command; the program finds our modules."""
+    """A command that runs the code and finds the modules of this repository."""
     return [sys.executable, "-c", textwrap.dedent(code)]
 
 
@@ -54,7 +57,7 @@ ENV = {"PYTHONPATH": str(tree.REPOSITORY)}
 
 
 def sent_mbit(lab, host, seconds):
-    """What the host's uplink carries now, headers included."""
+    """Mbit/s on the host's uplink now, headers included."""
     before, start = lab.traffic(host).up_bytes, time.monotonic()
     time.sleep(seconds)
     after, end = lab.traffic(host).up_bytes, time.monotonic()
@@ -62,7 +65,7 @@ def sent_mbit(lab, host, seconds):
 
 
 def check_goodput(low, high, measure):
-    """Never above; not below in every attempt."""
+    """Checks that no attempt is above the range and that one attempt is inside."""
     for _ in range(ATTEMPTS):
         mbit = measure()
         assert mbit < high
@@ -75,7 +78,7 @@ def check_goodput(low, high, measure):
 
 
 @pytest.mark.alone
-def test_a_link_is_as_fast_as_asked_each_way_and_changes_under_a_stream():
+def test_a_link_has_its_rate_each_way_and_can_change_during_a_stream():
     with Lab([Link(up_mbit=50, down_mbit=20), Link(), Link()]) as lab:
         check_goodput(42, 52, lambda: lab.goodput_mbit(0, 1, seconds=0.7))
         check_goodput(16, 22, lambda: lab.goodput_mbit(1, 0, seconds=0.5))
@@ -91,7 +94,7 @@ def test_a_link_is_as_fast_as_asked_each_way_and_changes_under_a_stream():
 
 
 @pytest.mark.alone
-def test_a_cut_loses_all_both_ways_until_it_is_healed():
+def test_a_cut_loses_all_packets_both_ways_until_it_is_healed():
     with Lab([Link(), Link(), Link()]) as lab:
         lab.cut(0)
         for source, target in ((0, 1), (1, 0)):
@@ -111,7 +114,7 @@ def test_cross_traffic_fills_an_uplink_and_ends_with_the_ranks():
         lab.run(python(code), num_ranks=1, events=flows, deadline_s=30, env=ENV)
         assert lab.traffic(0).up_bytes > 500_000
         time.sleep(0.2)
-        assert sent_mbit(lab, 0, 0.2) < 1  # it ends with the ranks
+        assert sent_mbit(lab, 0, 0.2) < 1  # the traffic ends with the ranks
 
 
 @pytest.mark.alone
@@ -147,7 +150,7 @@ WATCH = """
 """
 
 
-def test_a_script_makes_ranks_late_stops_and_kills_them():
+def test_a_script_delays_stops_and_kills_ranks():
     events = """
         at 100 ms late member 0 for 300 ms
         at 200 ms stop member 1 for 500 ms
@@ -165,11 +168,11 @@ def test_a_script_makes_ranks_late_stops_and_kills_them():
         assert not killed.is_failure
         assert other.events[0]["slept"] == 0
         assert list(other.lines) == ["done"]
-        # The cut would have lasted longer than the ranks.
+        # The cut would have lasted longer than the ranks do.
         assert lab.round_trip_ms(3, 0, within_s=3) < 50
 
 
-def test_a_rank_that_fails_stops_the_others_and_tells_why():
+def test_a_rank_that_fails_stops_the_others_and_gives_its_error():
     code = """
         import os, time
         assert os.environ["RANK"] != "1", "on purpose"
@@ -178,7 +181,7 @@ def test_a_rank_that_fails_stops_the_others_and_tells_why():
     with Lab([Link()] * 2) as lab, pytest.raises(RanksFailedError) as caught:
         lab.run(python(code), deadline_s=2)
     assert "AssertionError: on purpose" in str(caught.value)
-    assert 'File "<string>", line 4' in str(caught.value)  # where the other one was
+    assert 'File "<string>", line 4' in str(caught.value)  # where the other rank was
 
 
 def test_a_script_that_never_begins_is_an_error():
@@ -206,12 +209,12 @@ ALLREDUCE = """
 """
 
 
-def test_ranks_of_the_backend_meet_through_their_links():
+def test_ranks_of_the_backend_connect_through_their_links():
     with Lab([Link(up_mbit=50, down_mbit=50)] * 2) as lab:
         ends = lab.run(python(ALLREDUCE), deadline_s=60, env=ENV)
     for end in ends:
         assert end.events[0]["sum"] == 2 << 18
-        # 1 MiB each way at 50 Mbit/s is 168 ms, less the burst of 16 ms.
+        # 1 MiB each way at 50 Mbit/s takes 168 ms, minus the burst of 16 ms.
         assert end.events[0]["seconds"] > 0.14
 
 
@@ -252,7 +255,7 @@ def test_large_messages_between_near_hosts_use_cubic_instead_of_bbr(delay_ms, bu
         assert (bulk == "cubic") == ("cubic" in end.events[0]["names"])
 
 
-def test_two_levels_send_all_of_a_sum_once_over_a_shared_link():
+def test_two_level_sends_a_whole_sum_once_over_a_shared_link():
     code = """
         import os
         import torch
@@ -273,7 +276,7 @@ def test_two_levels_send_all_of_a_sum_once_over_a_shared_link():
         sent = [lab.traffic(host).up_bytes - before[host] for host in (0, 1)]
     assert [end.events[0]["local_rank"] for end in ends] == ["0", "0", "1", "1"]
     assert {end.events[0]["sum"] for end in ends} == {4 << 20}
-    # 4 MiB, headers and what it takes to meet; direct would send twice as much.
+    # 4 MiB, headers and the rendezvous. Direct would send twice as much.
     for num_bytes in sent:
         assert 1 << 22 < num_bytes < 1.2 * (1 << 22)
 
@@ -302,14 +305,14 @@ OWNER = """
 
 
 def hear_signals():
-    """Also if the tests run in the background or under nohup, which ignore some."""
+    """Restores signals that background processes and nohup ignore."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
 def owner():
-    """A process with a lab, the rank in it, and a process that the rank has started."""
+    """A process with a lab, a rank in the lab, and a process started by the rank."""
     with subprocess.Popen(
         python(OWNER),
         env=os.environ | ENV,
@@ -359,7 +362,7 @@ def test_a_signal_leaves_nothing(owner, number):
     wait_for_end(child)
 
 
-def test_what_a_killed_owner_leaves_is_removed_by_the_next_lab(owner):
+def test_a_killed_owner_leaves_files_that_the_next_lab_removes(owner):
     process, rank, child = owner
     with Lab([Link()]) as living:
         process.kill()
@@ -373,7 +376,7 @@ def test_what_a_killed_owner_leaves_is_removed_by_the_next_lab(owner):
         living.round_trip_ms(0, 0)
 
 
-def test_the_lab_of_a_living_owner_is_left_alone(owner):
+def test_the_lab_of_a_running_owner_is_not_touched(owner):
     process, rank, _ = owner
     assert not any(str(process.pid) in name for name in remove_leftovers())
     assert len(namespaces_of(process.pid)) == 4

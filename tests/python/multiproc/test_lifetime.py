@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The end of a group: abort and shutdown in every order, hooks, and what it reports."""
+"""The end of a group: abort and shutdown in every order, hooks, and reported errors."""
 
 import itertools
 import threading
@@ -15,7 +15,7 @@ from aikido_torch import _backend
 from aikido_torch.testing import die, late, run_ranks
 from harness.failures import failure_of
 
-# Torch's own recorder is an abort hook that writes a file: not the subject here.
+# Torch's flight recorder is an abort hook that writes a file, which is not tested here.
 QUIET = {"TORCH_FR_BUFFER_SIZE": "0"}
 
 
@@ -41,7 +41,7 @@ def end_in_every_order(rank, size):
     return seen, tensor.item()
 
 
-def test_abort_and_shutdown_may_come_in_every_order_and_again():
+def test_abort_and_shutdown_can_be_called_in_every_order_and_again():
     for seen, last in run_ranks(2, end_in_every_order, env=QUIET):
         assert last == 2
         assert len(seen) == 8
@@ -68,7 +68,7 @@ def report_errors(rank, size):
     not hasattr(torch._C._distributed_c10d.Backend, "get_error"),
     reason="torch before 2.14 does not let Python ask",
 )
-def test_the_error_of_a_group_is_that_of_another_rank_and_never_our_own_abort():
+def test_get_error_reports_other_ranks_and_never_the_own_abort():
     results = run_ranks(3, report_errors, may_die={1}, env=QUIET)
     for rank in (0, 2):
         assert results[rank] == ["SUCCESS", "REMOTE_ERROR", "SUCCESS"]
@@ -82,7 +82,7 @@ def hook_aborts(rank, size):
         return seen
 
     def first():
-        # Nothing is lost yet, and a hook may look.
+        # The group still works, and a hook can inspect it.
         seen.append(("first", work.is_completed(), group.get_error().name))
 
     def second():
@@ -98,7 +98,7 @@ def hook_aborts(rank, size):
     group.abort()
     failure = failure_of(work.wait)
     group.shutdown()
-    group.abort()  # nothing is left to look at
+    group.abort()  # calls no hook again
     return [*seen, failure.name]
 
 
@@ -126,7 +126,7 @@ def shut_down_while_joining(rank, size, folder):
     return failure, again, time.perf_counter() - start
 
 
-def test_a_shutdown_ends_a_change_that_waits(tmp_path):
+def test_a_shutdown_ends_a_waiting_reconfiguration(tmp_path):
     (failure, again, seconds), *_ = run_ranks(
         2, shut_down_while_joining, str(tmp_path), may_die={1}
     )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Loops that call on the model's group besides training, with a late rank."""
+"""Training loops with more calls on the model's group, and with a late rank."""
 
 import contextlib
 import gc
@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
-import torch._dynamo  # ranks are forked with it, where an optimizer needs it
+import torch._dynamo  # imported before the fork; some optimizers need it
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -30,7 +30,7 @@ REAL_BARRIER = dist.barrier
 
 
 class Training:
-    """The steps of a small model, and a rank that is late in some of them."""
+    """Training steps of a small model on a rank that is late in some of them."""
 
     def __init__(self, rank, group=None, late_in=(8, 31), late_s=0.4, **told):
         torch.manual_seed(0)
@@ -94,8 +94,8 @@ def test_a_broadcast_in_each_step_lets_a_late_rank_catch_up(is_behind):
     assert equal_weights(found)
     _, skipped, replayed, _ = found[LATE]
     assert replayed > 10
-    assert skipped - replayed < 12  # it is in time again soon
-    assert [each[3] for each in found] == [0, 0, 0]  # flags of other steps
+    assert skipped - replayed < 12  # it is soon in time again
+    assert [each[3] for each in found] == [0, 0, 0]  # no flag of another step
 
 
 def mean_loss_in_each_step(rank, size, is_behind):
@@ -113,7 +113,7 @@ def mean_loss_in_each_step(rank, size, is_behind):
 
 
 @pytest.mark.parametrize("is_behind", [False, True])
-def test_calls_that_wait_for_all_in_each_step_end(is_behind):
+def test_calls_that_wait_for_all_ranks_in_each_step_end(is_behind):
     found = run_ranks(3, mean_loss_in_each_step, is_behind, deadline=50)
     assert equal_weights(found)
     assert {each[3] for each in found} == {STEPS}
@@ -146,7 +146,7 @@ def log_every_tenth_step(rank, size, place, is_naive):
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_every_tenth_step_is_that_of_all_ranks(place):
+def test_every_tenth_step_is_the_same_on_all_ranks(place):
     found = run_ranks(3, log_every_tenth_step, place, False, deadline=50)
     assert equal_weights(found)
     last = STEPS if place == "behind" else STEPS - 10
@@ -156,7 +156,7 @@ def test_every_tenth_step_is_that_of_all_ranks(place):
 
 
 def save_every_tenth_step(rank, size, place):
-    """What others do there does not wait for the late rank."""
+    """Broadcasts in every tenth step. The source does not wait for the late rank."""
     training = Training(rank, late_in=(6, 38))
     handle, step, saved = training.handle, 0, []
 
@@ -178,7 +178,7 @@ def save_every_tenth_step(rank, size, place):
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_a_late_rank_goes_past_no_meeting_step(place):
+def test_a_late_rank_skips_no_meeting_step(place):
     found = run_ranks(3, save_every_tenth_step, place, deadline=50)
     assert equal_weights(found)
     assert found[0][3] == found[1][3] == found[LATE][3]
@@ -188,7 +188,7 @@ def test_a_late_rank_goes_past_no_meeting_step(place):
 
 
 def jump_over_a_call(rank, size):
-    """The late rank makes no call in the steps that it goes past."""
+    """The late rank misses a call in a step that it skips."""
     training = Training(rank, late_in=(8,), late_s=0.5)
     handle, step = training.handle, 0
     while (step := step + handle.catch_up()) < STEPS:
@@ -199,7 +199,7 @@ def jump_over_a_call(rank, size):
     dist.barrier()
 
 
-def test_a_call_that_a_rank_trains_past_is_named_within_seconds():
+def test_a_missed_call_is_named_within_seconds():
     begin = time.monotonic()
     with pytest.raises(RanksFailedError) as caught:
         run_ranks(3, jump_over_a_call, group_timeout=30, deadline=50)
@@ -225,7 +225,7 @@ def make_more_steps(rank, size, kind):
     except ConfigError as error:
         return str(error)
     finally:
-        late(2.0)  # the others are here still
+        late(2.0)  # the other ranks are still there
     return f"{step} steps"
 
 
@@ -241,7 +241,7 @@ def test_a_rank_with_more_steps_than_the_others_is_named_within_seconds(kind):
 
 
 def share_the_group(rank, size, call, place, is_naive):
-    """As in a group that has got other members: the buckets have none of their own."""
+    """The buckets have no group of their own, as in a reconfigured group."""
     why = "the group got its members by reconfigure"
     own = why if rank == 1 else ""
     with (
@@ -290,7 +290,7 @@ def train_on_the_shared_group(training, call, place, is_naive, said):
         ("all_reduce", "before", False),
     ],
 )
-def test_buckets_on_the_group_of_the_model_are_right_and_said_once(
+def test_buckets_on_the_group_of_the_model_are_right_with_one_warning(
     call, place, is_naive
 ):
     found = run_ranks(3, share_the_group, call, place, is_naive, deadline=50)
@@ -300,13 +300,13 @@ def test_buckets_on_the_group_of_the_model_are_right_and_said_once(
         about = [text for text in texts if "stay on the model's group" in text]
         assert len(about) == 1, texts
         assert "got its members by reconfigure" in about[0]
-    # Where nothing waits for all in each step the late rank makes up what it missed.
+    # If no call waits for all ranks in each step, the late rank replays missed steps.
     if not is_naive:
         assert found[LATE][2] > 0
 
 
 class SlowWork:
-    """A barrier whose end this rank sees late, while others go on."""
+    """A barrier that this rank sees complete late, while the other ranks continue."""
 
     def __init__(self, group):
         self.work = REAL_BARRIER(group, async_op=True)
@@ -343,17 +343,17 @@ def meet_in_a_barrier(rank, size):
     return training.result(steps, step, handle.steps)
 
 
-def test_the_loop_counts_all_steps_that_are_taken_beside_a_barrier():
+def test_the_loop_counts_all_steps_that_are_replayed_during_a_barrier():
     found = run_ranks(3, meet_in_a_barrier, group_timeout=20)
     assert equal_weights(found)
     for *_, at_barrier, step, handle_steps in found:
         assert at_barrier == [10, 10, 10]
         assert (step, handle_steps) == (STEPS, STEPS)
-    assert found[LATE][2] > 0  # steps that it missed in the barrier
+    assert found[LATE][2] > 0  # steps missed during the barrier
 
 
 def call_in_each_tenth_step(rank, size, call, place):
-    """A loop that does not know of `Handle.every`. Returns what it was warned of."""
+    """A loop that does not use `Handle.every`; returns its warnings."""
     training = Training(rank, late_in=(8, 34), late_s=0.5)
     handle, step = training.handle, 0
 
@@ -378,7 +378,7 @@ def call_in_each_tenth_step(rank, size, call, place):
 
 @pytest.mark.parametrize("place", ["before", "behind"])
 @pytest.mark.parametrize("call", ["barrier", "broadcast"])
-def test_a_call_in_each_tenth_step_ends_well_or_is_named_within_seconds(call, place):
+def test_a_call_in_each_tenth_step_succeeds_or_is_named_within_seconds(call, place):
     begin = time.monotonic()
     try:
         found = run_ranks(3, call_in_each_tenth_step, call, place, group_timeout=120)
@@ -386,13 +386,14 @@ def test_a_call_in_each_tenth_step_ends_well_or_is_named_within_seconds(call, pl
         texts = list(error.failures.values())
         assert all("handle.every(n)" in text for text in texts), texts
     else:
-        # A broadcast waits for its source only: the late rank has missed some of them.
+        # A broadcast waits only for its source, so the late rank has missed some
+        # broadcasts.
         assert call == "barrier" or any(found[LATE])
     assert time.monotonic() - begin < 60  # half of the time-out
 
 
 def train_on_a_part(rank, size):
-    """Groups that all ranks make later have equal names, on members or not."""
+    """A later group of all ranks must have one name, on members and other ranks."""
     group = dist.new_group([0, 1, 2])
     if rank < 3:
         training = Training(rank, group)
@@ -406,12 +407,12 @@ def train_on_a_part(rank, size):
     return float(total)
 
 
-def test_torch_counts_as_many_groups_on_all_ranks():
+def test_torch_numbers_groups_equally_on_all_ranks():
     assert run_ranks(4, train_on_a_part, deadline=50) == [4.0] * 4
 
 
 def many_models(rank, size):
-    """A group of its own ends with its handle."""
+    """Number of groups left after several models. Their groups end with the handles."""
     before = len(dist.distributed_c10d._world.pg_map)
     for _ in range(5):
         training = Training(rank)
@@ -430,7 +431,7 @@ def test_the_group_of_the_buckets_ends_with_the_handle():
 
 
 def losses_of(rank, size, how):
-    """What is warned of: its first words, its file and whether the report has it."""
+    """Begin and file of each warning, and whether the report repeats it."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         torch.manual_seed(0)
@@ -469,17 +470,17 @@ def losses_of(rank, size, how):
         (2, "plain", "of two ranks none is skipped"),
     ],
 )
-def test_what_keeps_skipping_from_paying_is_told_once(size, how, text):
+def test_a_reason_why_skipping_cannot_pay_is_reported_once(size, how, text):
     for found in run_ranks(size, losses_of, how):
         assert len(found) == bool(text), found
         assert all(text in told and is_here for told, is_here in found)
 
 
-BATCHES, PER_STEP = 10, 4  # of an epoch, whose last step has two
+BATCHES, PER_STEP = 10, 4  # per epoch; the last step has two
 
 
 def accumulate(rank, size, told):
-    """The batch behind which each own step was done."""
+    """Last batch of each step that this rank did itself."""
     training = Training(rank, batches_per_step=told)
     model, optimizer = training.model, training.optimizer
     optimizer.zero_grad()
@@ -504,11 +505,11 @@ def accumulate(rank, size, told):
 
 
 @pytest.mark.beside
-def test_a_short_last_step_of_an_epoch_does_not_shift_the_data_of_a_late_rank():
+def test_a_short_last_step_of_an_epoch_does_not_shift_the_batches_of_a_late_rank():
     found = run_ranks(3, accumulate, PER_STEP)
     assert equal_weights(found)
     (_, _, replayed, done), others = found[LATE], found[0][3]
-    assert replayed > 6  # past more than one epoch
+    assert replayed > 6  # more than one epoch
     assert done.items() <= others.items()
 
 
@@ -519,14 +520,14 @@ def accumulate_untold(rank, size):
 
 
 @pytest.mark.beside
-def test_batches_that_register_was_not_told_of_are_an_error_in_the_first_step():
+def test_accumulation_unknown_to_register_is_an_error_in_the_first_step():
     for text in run_ranks(3, accumulate_untold):
         assert "batches_per_step is 1" in text
         assert "Give register(..., batches_per_step=4)." in text
 
 
 def register_on_a_part(rank, size):
-    """One rank of a group, which is not the whole job, gives another learning rate."""
+    """One rank of a subgroup registers another learning rate."""
     group = dist.new_group([1, 3])
     if rank not in (1, 3):
         return None
@@ -539,7 +540,7 @@ def register_on_a_part(rank, size):
 
 
 @pytest.mark.beside
-def test_ranks_of_a_group_are_named_with_those_of_the_job():
+def test_ranks_of_a_subgroup_are_named_with_their_ranks_of_the_job():
     found = run_ranks(4, register_on_a_part)
     assert found[0] is found[2] is None
     assert found[1] == found[3]

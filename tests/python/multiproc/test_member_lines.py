@@ -19,16 +19,16 @@ SIZE = 4
 VICTIM = 1
 BACKUP = 3
 OTHERS = [rank for rank in range(SIZE) if rank != VICTIM]
-COUNT = 100_000  # a shard for each rank
+COUNT = 100_000  # one shard for each rank
 SKIP = SkipStraggler(
     min_contributors=2, floor_ms=20, ceiling_ms=20, max_consecutive_skips=1_000_000
 )
-# Silent after a second.
+# A member counts as silent after one second.
 BEATS = Options(heartbeat_interval_ms=100, heartbeat_timeout_ms=1000)
 
 
 class Lines(logging.Handler):
-    """What was logged: the line, and its values as a program gets them."""
+    """Log lines with their values as programs receive them."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ class Lines(logging.Handler):
 
 
 def logged(look_s=0.1):
-    """From now on; with a way to end it."""
+    """Starts to collect lines; returns them and the object that ends the log."""
     lines = Lines()
     logger = logging.getLogger("aikido")
     logger.setLevel(logging.INFO)
@@ -56,13 +56,13 @@ def line_of(seen, event):
 
 
 def lose_a_rank(rank, size, is_over_at_once):
-    """Nobody looks until the end, which may be that of the group."""
+    """The log is not read until the end, which can be the end of the group."""
     seen, log = logged(look_s=3600)
     dist.barrier()
     if rank == VICTIM:
         die()
     failure = failure_of(dist.barrier)
-    late(0.5)  # another rank may have told of it before the connection ends here
+    late(0.5)  # another rank may report the death before this connection ends
     if is_over_at_once:
         dist.destroy_process_group()
     log.close()
@@ -70,7 +70,7 @@ def lose_a_rank(rank, size, is_over_at_once):
 
 
 @pytest.mark.parametrize("is_over_at_once", [False, True])
-def test_a_killed_rank_is_one_line_of_each_other_also_when_its_group_is_gone(
+def test_a_killed_rank_gives_one_line_on_each_rank_even_if_its_group_is_gone(
     is_over_at_once,
 ):
     results = run_ranks(SIZE, lose_a_rank, is_over_at_once, may_die={VICTIM})
@@ -86,13 +86,13 @@ def test_a_killed_rank_is_one_line_of_each_other_also_when_its_group_is_gone(
 
 
 def stand_still(rank, size):
-    """One that is stopped, while the others wait for it in strict calls."""
+    """One rank is stopped while the other ranks wait for it in strict calls."""
     seen, log = logged()
     dist.barrier()
     if rank == VICTIM:
         stop(4.0)
     failure = failure_of(dist.barrier)
-    late(1.0)  # another rank may have told of it before it is silent here
+    late(1.0)  # another rank may report the silence before this rank notices it
     log.close()
     return seen, failure
 
@@ -109,12 +109,12 @@ def test_a_stopped_rank_is_suspected_once_and_not_dead():
             f"down, or the link is cut; rank={rank} member=1 cause=silent times=1"
         )
         assert of_event(seen, "death") == []
-    # It has heard nothing either, but it was not there to hear.
+    # The stopped rank heard nothing either, but it was stopped at that time.
     assert of_event(results[VICTIM][0], "suspect") == []
 
 
 def go_on_without(rank, size, stopped_s):
-    """Skippable calls while one is stopped, until it takes part again."""
+    """Skippable calls while one rank is stopped, until it takes part again."""
     seen, log = logged()
     dist.barrier()
     if rank == VICTIM:
@@ -125,14 +125,14 @@ def go_on_without(rank, size, stopped_s):
         aikido_torch.all_reduce(torch.ones(COUNT), policy=SKIP)
         late(0.01)
         go_on = torch.tensor([float(time.monotonic() < end)])
-        # Of rank 0, as far as it is in time.
+        # The value of rank 0 decides, unless rank 0 is late.
         aikido_torch.all_reduce(go_on, policy=SKIP)
     late(0.3)
     log.close()
     return seen
 
 
-def test_others_take_over_from_a_stopped_rank_and_it_comes_back():
+def test_others_take_over_from_a_stopped_rank_that_comes_back():
     results = run_ranks(SIZE, go_on_without, 3.0, options=BEATS)
     for rank in OTHERS:
         seen = results[rank]
@@ -145,7 +145,7 @@ def test_others_take_over_from_a_stopped_rank_and_it_comes_back():
         assert VICTIM in [v["member"] for v in of_event(seen, "member_out")], seen
         assert VICTIM in [v["member"] for v in of_event(seen, "member_back")], seen
         assert of_event(seen, "death") == []
-        # A few, although it was in the way of a hundred calls.
+        # Only a few lines, although the rank delayed a hundred calls.
         suspicions = of_event(seen, "suspect")
         assert len([v for v in suspicions if v["member"] == VICTIM]) <= 4
     suspected = [
@@ -174,7 +174,7 @@ def reduce_with_a_late_primary(rank, size):
     return seen
 
 
-def test_a_backup_that_stands_in_call_by_call_is_one_line():
+def test_a_backup_that_stands_in_for_many_calls_gives_one_line():
     for rank, seen in enumerate(run_ranks(SIZE, reduce_with_a_late_primary)):
         stood_in = [v for v in of_event(seen, "takeover") if v["what"] == "data"]
         values = {"member": VICTIM, "what": "data", "by": str(BACKUP), "times": 1}

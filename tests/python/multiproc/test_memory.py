@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a rank holds while another one is stopped: no more than csrc/README.md says."""
+"""Memory of a rank while another rank is stopped; csrc/README.md has the limit."""
 
 import time
 
@@ -17,16 +17,16 @@ MIB = 1 << 20
 WINDOW = 2 * MIB
 LOG = 24 * MIB
 POOL = 4 * MIB
-# What csrc/README.md allows beside the memory of the callers, for four ranks: what came
-# early, the log, idle buffers; one call of 4 KiB at a time is little. Allocators keep
-# some of what is given back.
+# Limit in csrc/README.md for four ranks, without the memory of the callers: data that
+# arrived early, the log, and idle buffers. One call of 4 KiB at a time adds little.
+# Allocators keep some freed memory.
 LIMIT = 3 * 2 * WINDOW + LOG + POOL + 8 * MIB
 
 OPTIONS = Options(
     transport_window_bytes=WINDOW,
     straggler_log_bytes=LOG,
     memory_pool_bytes=POOL,
-    heartbeat_timeout_ms=200_000,  # waits for the rank that is stopped
+    heartbeat_timeout_ms=200_000,  # waits for the stopped rank
 )
 POLICY = SkipStraggler(
     min_contributors=3, floor_ms=1, ceiling_ms=5, max_consecutive_skips=1_000_000
@@ -39,12 +39,12 @@ def resident_bytes():
 
 
 def run_beside_a_stopped_rank(rank, size, seconds):
-    """Returns how much this rank has grown at most, and how many calls it made."""
+    """Returns the largest growth of this rank in bytes, and its number of calls."""
     healthy = dist.new_group([0, 1, 2])
-    tensor = torch.empty(1024)  # 4 KiB: the log lasts for all calls
-    message = torch.zeros(16 * 1024)  # 64 KiB: travels unasked
+    tensor = torch.empty(1024)  # 4 KiB, so that the log is long enough for all calls
+    message = torch.zeros(16 * 1024)  # 64 KiB, below the eager limit
     got = torch.empty_like(message)
-    for _ in range(50):  # everything is allocated once
+    for _ in range(50):  # so that everything is allocated once
         aikido_torch.all_reduce(tensor.fill_(1.0), policy=POLICY)
     dist.barrier()
     before = most = resident_bytes()
@@ -57,11 +57,11 @@ def run_beside_a_stopped_rank(rank, size, seconds):
                 received += 1
         most = max(most, resident_bytes())
     else:
-        # More than the window holds: the rest waits in this one tensor.
+        # More than the send window. The rest waits in this one tensor.
         works = [dist.isend(message, 3) for _ in range(400)]
         until = time.monotonic() + seconds
         is_over = torch.zeros(1)
-        while not is_over.item():  # for all three after the same call
+        while not is_over.item():  # ends after the same call on all three ranks
             aikido_torch.all_reduce(tensor.fill_(1.0), policy=POLICY)
             is_over.fill_(time.monotonic() >= until)
             dist.all_reduce(is_over, op=dist.ReduceOp.MAX, group=healthy)
@@ -72,7 +72,7 @@ def run_beside_a_stopped_rank(rank, size, seconds):
         for work in works:
             work.wait()
     calls = aikido_torch._backend.backend_of(None).counters["operations"]
-    # The one that was stopped makes the calls that it has missed.
+    # The stopped rank makes the calls that it has missed.
     counts = [torch.empty(1, dtype=torch.int64) for _ in range(size)]
     late = dist.new_group(list(range(size)))
     dist.all_gather(counts, torch.tensor([calls]), group=late)
@@ -95,14 +95,14 @@ def check(seconds):
     for rank, (growth, calls) in enumerate(grown):
         print(f"rank {rank}: {growth / MIB:.1f} MiB more, {calls} calls")
         assert growth < LIMIT, f"rank {rank} grew by {growth / MIB:.1f} MiB"
-    # The others went on meanwhile.
+    # The other ranks continued during the stop.
     assert min(calls for _, calls in grown[:3]) > 20 * seconds
 
 
-def test_nobody_grows_beyond_the_limit_beside_a_stopped_rank():
+def test_memory_stays_within_the_limit_beside_a_stopped_rank():
     check(5)
 
 
 @pytest.mark.slow
-def test_nobody_grows_beyond_the_limit_in_a_minute_beside_a_stopped_rank():
+def test_memory_stays_within_the_limit_for_a_minute_beside_a_stopped_rank():
     check(60)

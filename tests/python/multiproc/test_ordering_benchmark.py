@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Small runs of the benchmark's ranks, on hosts with slow links. No bar is judged."""
+"""Small runs of the benchmark's ranks, on hosts with slow links; no speed is judged."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def context():
     )
 
 
-def test_what_is_urgent_is_done_long_before_the_bulk_in_front_of_it():
+def test_an_urgent_call_ends_long_before_the_bulk_queued_ahead_of_it():
     behind = Turn(
         name="behind", num_bulk=3, bulk_bytes=10 * SMALL, urgent_bytes=SMALL, priority=5
     )
@@ -41,14 +41,15 @@ def test_what_is_urgent_is_done_long_before_the_bulk_in_front_of_it():
     with urgent_runs.lab_of(3, mbit=MBIT, queue_ms=20) as lab:
         found = urgent_runs.run(lab, [behind, fifo, gloo, behind], context())
         assert {link.up_mbit for link in lab.links} == {MBIT}
-    # 2.5 MB at 50 Mbit/s are 400 ms. The sums are checked by the ranks.
+    # 2.5 MB at 50 Mbit/s take 400 ms. The ranks check the sums.
     times = [record.urgent_ms for record in found]
     assert times[3] < 0.25 * min(times[1:3])
     assert max(record.all_ms for record in found) < 1500
 
 
-def test_an_urgent_message_overtakes_bulk_in_order_and_that_is_counted():
-    # More than the link takes at once, so that bulk stands while one of them goes.
+def test_an_urgent_message_overtakes_bulk_in_order_and_is_counted():
+    # More bulk than the link takes at once, so that bulk is paused during urgent
+    # messages.
     plan = urgent_stream.Plan(
         num_bulk=16,
         bulk_bytes=1_000_000,
@@ -59,7 +60,7 @@ def test_an_urgent_message_overtakes_bulk_in_order_and_that_is_counted():
     with urgent_runs.lab_of(2, mbit=MBIT, queue_ms=50) as lab:
         found = urgent_stream.run(lab, plan, context())
     assert len(found.latencies_ms) == plan.num_urgent
-    # A message of 1 MB takes 160 ms here, and four are in front.
+    # A message of 1 MB takes 160 ms here, and four are queued ahead.
     assert sorted(found.latencies_ms)[plan.num_urgent // 2] < 100
     counters = found.seen["counters"]
     assert counters["inversions"] == 0
@@ -72,7 +73,7 @@ def test_an_urgent_message_overtakes_bulk_in_order_and_that_is_counted():
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_group_that_says_a_priority_is_bounded_although_nothing_is_urgent(is_told):
+def test_a_group_with_a_priority_limits_its_bytes_in_flight(is_told):
     plan = urgent_stream.Plan(
         num_bulk=4, bulk_bytes=1_000_000, num_urgent=0, every_s=0.02, is_told=is_told
     )

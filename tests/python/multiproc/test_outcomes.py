@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a call with a late rank tells, what is refused, what differing calls give."""
+"""Outcomes of calls with a late rank, refused calls, and calls that differ."""
 
 import time
 
@@ -40,7 +40,7 @@ def facts(outcome):
 
 
 def all_reduce_late(rank, size):
-    """One call of each kind in which the last rank is late."""
+    """One call of each kind, with the last rank late."""
     seen = {}
     calls = {
         "sum": (dist.ReduceOp.SUM, "contributors", torch.float32),
@@ -50,7 +50,7 @@ def all_reduce_late(rank, size):
     }
     for name, (op, divisor, dtype) in calls.items():
         dist.barrier()
-        # Equal on all ranks, else the late one stays known to be behind.
+        # Equal tensors on all ranks; otherwise the late rank stays known as behind.
         tensor = torch.full((COUNT,), rank + 1.0, dtype=dtype)
         if rank == LATE:
             late(0.4)
@@ -70,13 +70,13 @@ def all_reduce_late(rank, size):
             "was_committed": outcome.was_committed,
             "text": repr(outcome),
         }
-    # A call is counted just after its caller is woken; by the next call's end it is.
+    # A call is counted just after its caller wakes up, so a barrier comes first.
     dist.barrier()
     counters = _backend.backend_of(None).counters
     return seen, {n: counters[n] for n in ("partial_operations", "skipped_own")}
 
 
-def test_all_ranks_see_the_same_outcome_and_bytes_the_late_one_included():
+def test_all_ranks_including_the_late_one_see_the_same_outcome_and_bytes():
     results = run_ranks(SIZE, all_reduce_late)
     first = results[0][0]
     values = {
@@ -98,15 +98,15 @@ def test_all_ranks_see_the_same_outcome_and_bytes_the_late_one_included():
             assert call["facts"]["skipped"] == [LATE]
             assert call["facts"]["contributors"] == [0, 1, 2]
             assert call["facts"]["reason"] == "deadline"
-            # From the quorum on; what this came later than its calls, on a machine that
-            # is busy, the late one is not given once more.
+            # The deadline counts from the quorum. On a busy machine this rank may call
+            # later, and the late rank does not get that time again.
             assert 30 < call["facts"]["deadline_ms"] <= 60
             scale = {"sum": 4 / 3, "mean": 1 / 3, "sum over world": 1.0}
             scale = scale.get(name, 1 / 4)
             assert call["facts"]["shards"] == [
                 (owner, [0, 1, 2], pytest.approx(scale)) for owner in range(SIZE)
             ]
-            # They follow each other and are the whole tensor.
+            # The parts follow each other and cover the whole tensor.
             ends = [first + num for first, num in call["parts"]]
             assert [first for first, _ in call["parts"]] == [0, *ends[:-1]]
             assert ends[-1] == COUNT
@@ -121,7 +121,7 @@ def pass_everybody(rank, size):
     strict = aikido_torch.all_reduce(torch.ones(3))
     asked = aikido_torch.all_reduce(torch.ones(COUNT), policy=policy, async_op=True)
     seen = asked.outcome()
-    before = None if asked.is_completed() else seen  # it may end between the two
+    before = None if asked.is_completed() else seen  # the call may end before the check
     asked.wait()
     return facts(work.outcome()), facts(strict.outcome()), before
 
@@ -134,11 +134,11 @@ def miss_a_call(rank, size):
     return facts(work.outcome())["skipped"]
 
 
-def test_a_short_timeout_is_long_enough_to_skip_by_default():
+def test_by_default_a_short_timeout_is_long_enough_to_skip():
     assert run_ranks(SIZE, miss_a_call, group_timeout=2) == [[LATE]] * SIZE
 
 
-def test_a_call_in_which_nobody_is_late_is_complete():
+def test_a_call_without_late_ranks_is_complete():
     for skipping, strict, before in run_ranks(2, pass_everybody, group_timeout=10):
         assert before is None
         assert (skipping["kind"], skipping["skipped"]) == ("complete", [])
@@ -152,7 +152,7 @@ def texts_of(calls):
     for name, call in calls.items():
         try:
             call()
-        except Exception as error:  # whatever it is, the test shows it
+        except Exception as error:  # of any class; the test compares the text
             texts[name] = f"{type(error).__name__}: {error}"
         else:
             texts[name] = "taken"
@@ -187,7 +187,7 @@ def call_badly(rank, size):
             "abort": lambda: ours(ones, async_op=True).abort(),
         }
     )
-    # Nothing was sent: the group is as it was.
+    # Nothing was sent: the group is unchanged.
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     return texts, tensor.tolist()
@@ -249,7 +249,7 @@ def test_bad_arguments_are_named_before_anything_is_sent():
 
 
 def call_differently(rank, size):
-    """Rank 1 calls something else than the others; returns what each call gave."""
+    """Rank 1 makes another call than the other ranks; returns the result of each."""
     ones, op = torch.ones, dist.ReduceOp
     ours = aikido_torch.all_reduce
 
@@ -282,7 +282,7 @@ def call_differently(rank, size):
         seen[name] = texts_of({name: call})[name]
         if time.perf_counter() - start > 5:
             seen[name] += " after long"
-        # The group goes on: the next collective is right again.
+        # The group still works: the next collective is right.
         tensor = ones(COUNT)
         dist.all_reduce(tensor)
         if not bool((tensor == size).all()):
@@ -322,9 +322,9 @@ def broadcast_from_two(rank, size):
     return texts_of(calls)
 
 
-def test_two_roots_of_a_broadcast_are_told_to_everybody():
+def test_two_roots_of_a_broadcast_are_reported_on_every_rank():
     for texts in run_ranks(3, broadcast_from_two):
-        # Who has all it needs is done; the data differ, so its next call fails.
+        # A rank that already has all its data succeeds. Its next call fails.
         text = texts["next"] if texts["it"] == "taken" else texts["it"]
         assert "calls broadcast(src 0, float32[9])" in text
         assert "calls broadcast(src 1, float32[9])" in text
@@ -344,7 +344,7 @@ def init_with(rank, size, folder, per_rank):
     return "taken"
 
 
-def test_options_that_must_agree_and_do_not_are_named_with_both_values(tmp_path):
+def test_options_that_differ_between_ranks_are_named_with_both_values(tmp_path):
     options = [Options(transport_eager_bytes=value) for value in (1000, 1000, 2000)]
     texts = run_ranks(3, init_with, str(tmp_path), options, backend=None)
     both = (
@@ -353,12 +353,12 @@ def test_options_that_must_agree_and_do_not_are_named_with_both_values(tmp_path)
     )
     assert both in texts[0]
     assert both in texts[2]
-    # Rank 1 hears of it from rank 0, or finds it gone.
+    # Rank 1 gets the error from rank 0, or finds that rank 0 is gone.
     assert both in texts[1] or "connecting to rank 0" in texts[1]
 
 
 def call_everything(rank, size):
-    """Calls that end in tensors, works and futures that Python knows, some dropped."""
+    """Calls with tensors, works and futures that Python owns; some are dropped."""
     kept = []
     for n in range(10):
         tensors = [torch.ones(1 + 5000 * n) for _ in range(4)]
@@ -376,12 +376,12 @@ def call_everything(rank, size):
 
 
 def reduce_while_python_is_locked(rank, size):
-    """Rank 0 owns a shard; its interpreter stands still while the others go on."""
+    """Rank 0 owns a shard; its Python lock is held while other ranks continue."""
     policy = skip(min_contributors=2, floor_ms=50, ceiling_ms=50)
     aikido_torch.all_reduce(torch.ones(COUNT), policy=policy)
     dist.barrier()
     if rank != 0:
-        late(0.2)  # so that the calls of rank 0 end while its lock is held
+        late(0.2)  # so that the calls of rank 0 end while the lock is held
     kept = call_everything(rank, size)
     slowest, skipped, held = 0.0, 0, 0.0
     if rank == 0:
@@ -400,7 +400,7 @@ def reduce_while_python_is_locked(rank, size):
     return {"held": held, "slowest": slowest, "skipped": skipped}
 
 
-def test_an_owner_whose_python_lock_is_held_does_not_delay_the_others():
+def test_an_owner_with_a_held_python_lock_does_not_delay_the_others():
     owner, *others = run_ranks(3, reduce_while_python_is_locked)
     assert owner["held"] >= 1.2
     for seen in others:
@@ -430,7 +430,7 @@ def sum_in_full(rank, size):
     return seen, None
 
 
-def test_full_sums_are_for_all_ops_and_a_difference_is_told_to_all():
+def test_full_sums_accept_all_ops_and_a_difference_is_reported_to_all():
     for seen, text in run_ranks(3, sum_in_full):
         kinds = {str(kind).rpartition(".")[2].lower() for _, kind, _ in seen}
         assert kinds == {"complete"}

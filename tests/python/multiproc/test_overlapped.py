@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""OverlappedDataParallel on several ranks: the bits of DistributedDataParallel."""
+"""OverlappedDataParallel on several ranks: equal bits as with DDP."""
 
 import contextlib
 import random
@@ -23,7 +23,7 @@ STEPS = 50
 
 
 class Net(nn.Module):
-    """Uneven layers, one that is shared, and one that some batches do not use."""
+    """Uneven layers; one is shared, and some batches do not use another one."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,7 @@ def differences(rank, names):
         plain, net = make_net(), make_net()
         with torch.no_grad():
             for p in net.parameters():
-                p.add_(rank)  # they become those of rank 0
+                p.add_(rank)  # replaced by the values of rank 0
         of_plain, of_net = (OPTIMIZERS[name](m.parameters()) for m in (plain, net))
         wanted = learn(DistributedDataParallel(plain), of_plain, rank)
         model = OverlappedDataParallel(net, of_net)
@@ -104,7 +104,7 @@ def test_fifty_steps_have_the_bits_of_ddp(size, are_plain):
 
 
 class Branches(nn.Module):
-    """Branches that are computed in any order; some of them may not be used."""
+    """Branches that are computed in any order; some may be unused."""
 
     def __init__(self, num):
         super().__init__()
@@ -113,12 +113,12 @@ class Branches(nn.Module):
 
     def forward(self, x):
         outputs = {n: self.branches[n](x[:, : 6 + n]) for n in self.order}
-        # Added up in one order, whatever was computed first.
+        # The order of the sum does not depend on the order of computation.
         return sum(outputs[n] for n in sorted(outputs))
 
 
 def learn_branches(rank, size, seed, drops, are_plain):
-    """Orders, and with `drops` sets, differ between ranks and steps."""
+    """Orders differ between ranks and steps; with `drops` used branches differ."""
     with plain_buckets(are_plain):
         return same_branches(rank, seed, drops)
 
@@ -156,8 +156,8 @@ def same_branches(rank, seed, drops):
     ("seed", "are_plain"), [(0, False), (1, False), (2, False), (3, True)]
 )
 @pytest.mark.parametrize("drops", [0.0, 0.4, 0.9])
-def test_gradients_may_come_in_any_order_or_not_at_all(drops, seed, are_plain):
-    # As DistributedDataParallel with find_unused_parameters.
+def test_gradients_can_come_in_any_order_or_not_at_all(drops, seed, are_plain):
+    # Same as DistributedDataParallel with find_unused_parameters.
     found = run_ranks(3, learn_branches, seed, drops, are_plain)
     assert found == [[True] * 14] * 3
 
@@ -179,13 +179,13 @@ def differing(rank, size, what):
         ("plan", "plan differs between ranks: plan is True on rank 0 but False on"),
     ],
 )
-def test_ranks_with_other_arguments_are_refused(what, words):
+def test_ranks_with_different_arguments_are_refused(what, words):
     for text in run_ranks(2, differing, what):
         assert text.startswith(f"OverlappedDataParallel: {words}")
 
 
 def replan(rank, size):
-    """One rank asks for a new plan; who waits for steps in between differs."""
+    """One rank asks for a new plan. Ranks wait for their sums at different times."""
     with plain_buckets(False):
         return plans_and_parameters(rank)
 
@@ -203,7 +203,7 @@ def plans_and_parameters(rank):
         optimizer.step()
         if rank == 0 and step == 8:
             model.synchronize()
-        if step in (7, 8):  # until it has one
+        if step in (7, 8):  # until the request is known
             model._sums.signal = rank == 1
         if not plans or plans[-1][1] is not model.layout:
             plans.append((step, model.layout))
@@ -212,10 +212,11 @@ def plans_and_parameters(rank):
 
 
 @pytest.mark.beside
-def test_a_rank_that_wants_another_plan_has_all_of_them_make_one():
+def test_if_one_rank_asks_for_a_new_plan_all_ranks_make_one():
     (plans, parameters), *others = run_ranks(3, replan)
-    # At the beginning, after the first iteration and the next three; asked for in the
-    # backward of step 8, known behind that of step 9.
+    # Plans are made at the start and after the first four iterations. The third plan
+    # was requested in the backward of step 8, and the request is known after that of
+    # step 9.
     assert [step for step, _ in plans] == [0, 3, 9]
     for found, same in others:
         assert found == plans
@@ -278,6 +279,6 @@ def learn_then_die(rank, size):
     return str(caught.value)
 
 
-def test_a_lost_rank_ends_the_training_with_its_name():
+def test_a_lost_rank_ends_the_training_and_is_named():
     found = run_ranks(2, learn_then_die)
     assert "rank 1" in found[0]

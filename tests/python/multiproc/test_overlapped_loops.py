@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""OverlappedDataParallel in training loops of many kinds, beside the same with DDP."""
+"""OverlappedDataParallel in many kinds of training loops, compared with DDP."""
 
 import copy
 import time
@@ -26,7 +26,7 @@ def make_net():
 
 
 class Tied(nn.Module):
-    """Has a layer twice, reads its weights aside, and another one is frozen."""
+    """Uses a layer twice, reads its weights elsewhere, and freezes another layer."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ def batch(rank, step):
 
 
 def loss_of(model, rank, step):
-    time.sleep(0.004 * ((step + rank) % 3 == 0))  # another rank is late each time
+    time.sleep(0.004 * ((step + rank) % 3 == 0))  # a different rank is late each time
     return model(batch(rank, step)).square().mean()
 
 
@@ -60,7 +60,7 @@ def sgd(net):
 
 
 def wait_for_gradients(model):
-    """What OverlappedDataParallel wants before gradients are read or changed."""
+    """OverlappedDataParallel requires this call before a use of gradients."""
     if isinstance(model, OverlappedDataParallel):
         model.wait_for_gradients()
 
@@ -72,7 +72,7 @@ def same(plain, model):
 
 
 def scaled(model, optimizer, rank, to_none):
-    """Losses of which some have gradients without bounds on one rank."""
+    """Scaled losses; in some steps the gradients of one rank are not finite."""
     scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=4)
     scales = []
     for step in range(16):
@@ -91,7 +91,7 @@ def scaled(model, optimizer, rank, to_none):
 
 
 def left_out(model, optimizer, rank, to_none):
-    """Steps that are given up, by a look at gradients or by an error in backward."""
+    """Steps abandoned after a look at gradients or an error in the backward."""
 
     def fail(gradient):
         raise ZeroDivisionError
@@ -103,7 +103,7 @@ def left_out(model, optimizer, rank, to_none):
         if step in (4, 8):
             wait_for_gradients(model)
             optimizer.zero_grad(set_to_none=to_none)
-        if step == 7:  # with DDP there is no way on from such an error
+        if step == 7:  # DDP cannot continue after such an error
             if isinstance(model, OverlappedDataParallel):
                 fails = model.module[2].register_forward_hook(fail_behind)
                 with pytest.raises(ZeroDivisionError):
@@ -120,7 +120,7 @@ def left_out(model, optimizer, rank, to_none):
 
 
 def accumulated(model, optimizer, rank, to_none):
-    """With a mean that is kept: gradients of the next step are added to it."""
+    """Keeps a mean: gradients of the next step are added to it."""
     for step in range(12):
         for part in range(2):
             with model.no_sync():
@@ -149,7 +149,7 @@ def clipped(model, optimizer, rank, to_none):
 
 
 def stored(model, optimizer, rank, to_none):
-    """States that are read at any time, by some ranks, and loaded by all."""
+    """State dicts that some ranks read in any step and that all ranks load."""
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.7)
     kept, seen = None, []
     for step in range(16):
@@ -179,7 +179,7 @@ LOOPS = {
     "stored": stored,
 }
 NETS = {"chain": make_net, "tied": make_tied}
-# One fails behind a layer that the other net has not.
+# One loop fails after a layer that the other network does not have.
 CASES = [(loop, "chain") for loop in LOOPS]
 CASES += [(loop, "tied") for loop in LOOPS if loop != "left out"]
 CASES = [(*case, False) for case in CASES] + [(loop, "chain", True) for loop in LOOPS]
@@ -204,13 +204,13 @@ def both(rank, loop, make):
 
 
 @pytest.mark.parametrize(("loop", "net", "are_plain"), CASES)
-def test_a_loop_learns_what_it_learns_with_ddp(loop, net, are_plain):
+def test_a_loop_learns_the_same_as_with_ddp(loop, net, are_plain):
     found = run_ranks(3, beside_ddp, LOOPS[loop], NETS[net], are_plain)
     assert found == [[(True, True)] * 2] * 3
 
 
 class Branches(nn.Module):
-    """Of which a batch uses some."""
+    """Branches; each batch uses some of them."""
 
     def __init__(self):
         super().__init__()
@@ -228,7 +228,7 @@ def make_branches():
 
 
 def with_own_sums(rank, size, walks_before, are_plain):
-    """Own collectives between backward and step, on the same group, as with DDP."""
+    """User collectives between backward and step on the same group, as with DDP."""
     with plain_buckets(are_plain):
         return own_sums(rank, walks_before)
 
@@ -251,7 +251,8 @@ def own_sums(rank, walks_before):
             x = batch(rank, step).requires_grad_()
             outputs = m(x)
             if walks_before:
-                # A penalty on gradients: a walk through the graph without parameters.
+                # A gradient penalty: a walk through the graph that reaches no
+                # parameters.
                 torch.autograd.grad(outputs["sum"].sum(), x, retain_graph=True)
             loss = outputs["sum"].square().mean()
             loss.backward()
@@ -265,7 +266,7 @@ def own_sums(rank, walks_before):
 
 @pytest.mark.parametrize("are_plain", [False, True])
 @pytest.mark.parametrize("walks_before", [False, True])
-def test_own_collectives_go_between_backward_and_step(walks_before, are_plain):
+def test_user_collectives_can_run_between_backward_and_step(walks_before, are_plain):
     found = run_ranks(3, with_own_sums, walks_before, are_plain)
     assert [is_same for is_same, _ in found] == [True] * 3
     assert all(losses == found[0][1] for _, losses in found)
@@ -306,7 +307,7 @@ def learn_late(rank, size, kind):
 
 
 @pytest.mark.parametrize("kind", ["clipped", "scaled"])
-def test_a_late_rank_replays_all_that_the_loop_does(kind):
+def test_a_late_rank_replays_all_parts_of_a_loop(kind):
     found = run_ranks(3, learn_late, kind)
     assert found[LATE][1] > 0
     for parameters, _, scale in found:

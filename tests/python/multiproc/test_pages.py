@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Python that README and docs/ show runs on two ranks, or on three for the README."""
+"""Python code of README and docs/ runs, on two ranks or for the README on three."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ from aikido_torch.testing import run_ranks
 from aikido_torch.testing.ranks import _free_port
 from docs import pages
 
-# What the text around the code says is the user's.
+# Objects that the text around the code leaves to the user.
 BEFORE = {
     "choose-a-policy.md": """
 import aikido_torch, torch, torch.distributed as dist

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Pipelines of real ranks against a reference in one process, to the last bit."""
+"""Pipelines of real ranks, bit for bit equal to a reference in one process."""
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ def compare(results, reference):
         ("zero_bubble", 6, {"stages": 4, "stages_per_rank": 2}),
     ],
 )
-def test_flushing_steps_are_those_of_one_process(name, steps, options):
+def test_flushing_steps_equal_those_of_one_process(name, steps, options):
     made = pipeline.schedule(name, micro_batches=8, **options)
     text, rows = made.text(), [4] * 8
     results = run_ranks(len(made.ranks), train_batches, text, rows, steps)
@@ -89,7 +89,7 @@ def test_flushing_steps_are_those_of_one_process(name, steps, options):
 
 
 def train_loader(rank, size, text, rows, runs, steps):
-    """Each run of the schedule has other batches."""
+    """Each run of the schedule has new batches."""
     with make(text, adam) as pipe:
         batches = [
             (x, y) for run in range(runs) for x, y, _ in batches_of(rows, seed=run)
@@ -101,7 +101,7 @@ def train_loader(rank, size, text, rows, runs, steps):
 
 @pytest.mark.parametrize("weights", ["stash", "vertical_sync", "2bw"])
 @pytest.mark.parametrize("replicas", [[1, 1], [1, 1, 1, 1], [2, 1], [1, 2, 1], [2, 3]])
-def test_asynchronous_steps_take_the_versions_of_the_schedule(weights, replicas):
+def test_asynchronous_steps_use_the_weight_versions_of_the_schedule(weights, replicas):
     made = pipeline.schedule(
         "1f1b_async",
         stages=len(replicas),
@@ -119,11 +119,11 @@ def test_asynchronous_steps_take_the_versions_of_the_schedule(weights, replicas)
         assert len(losses) == (updates if rank in made.stages[-1] else 0)
 
 
-def test_a_remainder_is_trained_on_and_what_is_missing_changes_nothing():
+def test_a_last_partial_batch_is_trained_and_missing_batches_change_nothing():
     made = pipeline.schedule(
         "1f1b_async", stages=3, replicas=[1, 2, 1], micro_batches=12
     )
-    rows = [4] * 9 + [1]  # the schedule has room for two more
+    rows = [4] * 9 + [1]  # two batches less than the schedule
     text = made.text()
     results = run_ranks(len(made.ranks), train_loader, text, rows, 1, 10)
     empty = torch.empty(0, 5, dtype=torch.float64)
@@ -163,9 +163,9 @@ def train_with(rank, size, text, options):
 
 
 @pytest.mark.parametrize("case", ["policy", "gloo"])
-def test_a_policy_for_replicas_and_another_backend(case):
+def test_replicas_with_a_policy_and_with_another_backend(case):
     made = pipeline.schedule("1f1b", stages=2, replicas=[2, 1], micro_batches=4)
-    # Nobody is late, so the policy skips nobody.
+    # No rank is late, so the policy skips none.
     patient = SkipStraggler(floor_ms=20_000, ceiling_ms=20_000, masks="bucket")
     options = {"policy": patient} if case == "policy" else {}
     backend = "gloo" if case == "gloo" else "aikido"
@@ -177,7 +177,7 @@ def test_a_policy_for_replicas_and_another_backend(case):
 
 
 def train_in_a_part(rank, size, text):
-    """Two pipelines beside each other, in groups of the default one."""
+    """Two pipelines side by side, each in a subgroup."""
     groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     own = groups[rank // 2]
     x, y, _ = batches_of([16], seed=rank // 2)[0]
@@ -187,7 +187,7 @@ def train_in_a_part(rank, size, text):
         return None, weights_of(pipe)
 
 
-def test_a_pipeline_may_have_a_part_of_the_ranks():
+def test_a_pipeline_can_use_some_of_the_ranks():
     made = pipeline.schedule("1f1b", stages=2, micro_batches=4)
     results = run_ranks(4, train_in_a_part, made.text())
     for part in range(2):
@@ -198,7 +198,7 @@ def test_a_pipeline_may_have_a_part_of_the_ranks():
 
 
 def make_groups_after_a_pipeline(rank, size, text):
-    """Ranks 0 to 2 have a pipeline; two of them are replicas and have a group more."""
+    """Ranks 0 to 2 have a pipeline; its two replicas have one more group."""
     part = dist.new_group([0, 1, 2])
     if rank < 3:
         with make(text, group=part):
@@ -213,7 +213,7 @@ def make_groups_after_a_pipeline(rank, size, text):
     return int(total)
 
 
-def test_groups_can_be_made_after_a_pipeline_on_a_part_of_the_ranks():
+def test_groups_can_be_made_after_a_pipeline_on_some_of_the_ranks():
     made = pipeline.schedule("1f1b", stages=2, replicas=[2, 1], micro_batches=4)
     assert run_ranks(4, make_groups_after_a_pipeline, made.text()) == [4] * 4
 
@@ -234,7 +234,7 @@ def test_a_plan_reaches_all_ranks():
 
 
 class Late(torch.nn.Module):
-    """Takes its time on one rank."""
+    """A module that delays each forward."""
 
     def __init__(self, module, seconds):
         super().__init__()
@@ -262,7 +262,7 @@ def train_with_a_slow_replica(rank, size, slow):
         return losses, weights_of(pipe), pipe.schedule.text(), reasons
 
 
-def test_all_ranks_adapt_alike_and_train_on():
+def test_all_ranks_adapt_equally_and_continue_training():
     results = run_ranks(4, train_with_a_slow_replica, 1)
     assert len({text for _, _, text, _ in results}) == 1
     assert len({tuple(reasons) for *_, reasons in results}) == 1
@@ -271,7 +271,7 @@ def test_all_ranks_adapt_alike_and_train_on():
     stages = pipeline.Schedule.parse(text).ranks
     done = [sum(it.kind == "forward" for it in stages[rank]) for rank in range(3)]
     assert done[1] < min(done[0], done[2])
-    # Who adds up what has changed, and with that the last digits.
+    # The replicas sum other micro-batches than before, which changes the last digits.
     fixed = pipeline.schedule("1f1b", stages=2, replicas=[3, 1], micro_batches=12)
     x, y, _ = batches_of([24])[0]
     cut = [(a, b, 1.0) for a, b in zip(x.split(2), y.split(2), strict=True)]
@@ -282,8 +282,8 @@ def test_all_ranks_adapt_alike_and_train_on():
             torch.testing.assert_close(own, wanted)
 
 
-def test_replicas_may_be_on_ranks_of_several_groups():
-    """As plans with several levels have them: a pipeline in each group, twice."""
+def test_replicas_can_be_on_ranks_of_several_groups():
+    """As in plans with several levels: two groups, each with a pipeline."""
     rows = pipeline.schedule(
         "1f1b_async", stages=2, replicas=[2, 2], micro_batches=12, weights="2bw"
     )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Checkpoints of pipelines of real ranks: what is complete is restored, to the bit."""
+"""Checkpoints of pipelines of real ranks: a complete one is restored bit for bit."""
 
 import warnings
 from pathlib import Path
@@ -15,7 +15,7 @@ from harness.pipelines import WIDTH, adam, layered, squared
 
 pytestmark = pytest.mark.beside
 
-STEPS = 24  # between checkpoints; a run of the schedule has 12
+STEPS = 24  # between checkpoints; a run of the schedule has 12 steps
 
 
 def make(replicas, weights, stages=None):
@@ -49,7 +49,7 @@ def weights_of(pipe):
 
 
 def train(rank, size, folder, replicas, weights, checkpoints, crash):
-    """Goes on where the newest checkpoint is."""
+    """Continues from the newest checkpoint."""
     with make(replicas, weights) as pipe:
         begun = pipe.restore(folder)
         data = batches()
@@ -58,13 +58,13 @@ def train(rank, size, folder, replicas, weights, checkpoints, crash):
         while pipe.steps < checkpoints * STEPS:
             pipe.train(data, steps=STEPS)
             if crash and pipe.steps == checkpoints * STEPS and rank > 0:
-                die()  # before it has written its part of the last checkpoint
+                die()  # before it writes its part of the last checkpoint
             pipe.save(folder)
         return begun, weights_of(pipe)
 
 
 @pytest.mark.parametrize("weights", ["flush", "stash", "vertical_sync", "2bw"])
-def test_training_goes_on_as_if_nothing_had_happened(tmp_path, weights):
+def test_training_continues_as_if_nothing_had_happened(tmp_path, weights):
     replicas = [1, 2] if weights == "flush" else [2, 1]
     whole = run_ranks(3, train, str(tmp_path / "a"), replicas, weights, 3, False)
     folder = str(tmp_path / "b")
@@ -104,14 +104,14 @@ def test_a_checkpoint_of_another_plan_is_refused_and_named(tmp_path):
         assert failure.text.startswith(
             'stage 1: "weight" is [3, 5] of float64 in this pipeline and nothing in '
         )
-    # Other numbers of replicas are no other plan.
+    # A plan with other numbers of replicas counts as the same plan.
     results = run_ranks(3, restore, folder, [1, 2])
     assert [steps for steps, *_ in results] == [STEPS] * 3
     for a, b in zip(results[1][3][1], results[2][3][1], strict=True):
         assert torch.equal(a, b)
 
 
-def test_an_older_checkpoint_takes_the_place_of_one_that_cannot_be_read(tmp_path):
+def test_an_older_checkpoint_replaces_an_unreadable_one(tmp_path):
     folder = str(tmp_path)
     run_ranks(2, train, folder, [1, 1], "stash", 2, False)
     broken = tmp_path / "step-0000000048" / "stage-1-of-2.pt"
@@ -141,7 +141,7 @@ def restore_from_own_disk(rank, size, folder, replicas):
         return begun, all(same), weights_of(pipe)
 
 
-def test_replicas_without_the_file_get_it_from_one_that_has_it(tmp_path):
+def test_replicas_without_the_file_get_it_from_another_replica(tmp_path):
     results = run_ranks(3, restore_from_own_disk, str(tmp_path), [2, 1])
     assert [(begun, same) for begun, same, _ in results] == [(12, True)] * 3
     assert not (tmp_path / "1").exists()
@@ -149,12 +149,12 @@ def test_replicas_without_the_file_get_it_from_one_that_has_it(tmp_path):
         assert torch.equal(a, b)
 
 
-def test_no_checkpoint_is_none(tmp_path):
+def test_without_a_checkpoint_nothing_is_restored(tmp_path):
     assert [r[0] for r in run_ranks(2, restore, str(tmp_path / "x"), [1, 1])] == [0, 0]
 
 
 def live_and_die(rank, size, folder, victim):
-    """Two checkpoints, of which the victim does not write its part of the second."""
+    """Two checkpoints; the victim does not write its part of the second one."""
     with make([1, 1], "stash") as pipe:
         begun = pipe.restore(folder)
         for checkpoint in range(1 if begun else 0, 2):
@@ -164,7 +164,7 @@ def live_and_die(rank, size, folder, victim):
         return begun
 
 
-def test_parts_of_two_lives_are_no_checkpoint(tmp_path):
+def test_parts_from_two_lives_are_no_checkpoint(tmp_path):
     folder = str(tmp_path)
     assert run_ranks(2, live_and_die, folder, 1) == [None, None]
     assert run_ranks(2, live_and_die, folder, 0) == [12, 12]
@@ -173,7 +173,7 @@ def test_parts_of_two_lives_are_no_checkpoint(tmp_path):
 
 
 def restore_into_other_groups(rank, size, folder):
-    """One rank's optimizer does not take what was saved."""
+    """The optimizer of one rank cannot load the saved state."""
 
     def optimizer(parameters):
         if rank == 1:
@@ -200,6 +200,6 @@ def test_a_part_that_cannot_be_loaded_ends_the_pipeline_on_all_ranks(tmp_path):
     assert second[0] == "ValueError"
     text = f"stage 1 (rank 1) has failed: ValueError: {second[1]}"
     assert first == ("AbortedError", text)
-    # Half of it is loaded, so nobody goes on with it.
+    # Half of the checkpoint is loaded, so no rank may continue.
     for _, later in results:
         assert (later.name, later.text) == ("AbortedError", text)

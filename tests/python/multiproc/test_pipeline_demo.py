@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The demo of pipelines, as its users start it."""
+"""The pipeline demo, started like a user starts it."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Pipelines of which a rank dies, fails or does other things than it said."""
+"""Pipelines in which a rank dies, fails, or does not match its description."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ VICTIM = 1
 
 
 class Slow(nn.Module):
-    """A stage that takes its time, and does something at a call."""
+    """A slow stage that runs a function at one of its calls."""
 
     def __init__(self, module, seconds, at, act):
         super().__init__()
@@ -44,18 +44,18 @@ def batches(count, rows=4):
 
 
 def lose_a_rank(rank, size, folder, weights, victim, busy):
-    """The victim dies while all compute; checkpoints are written before."""
+    """The victim dies while all ranks compute, after checkpoints were written."""
     name = "1f1b_async" if weights else "1f1b"
     schedule = pipeline.schedule(name, stages=size, micro_batches=8, weights=weights)
 
     def act(x):
-        late(0.2)  # what it has sent is on its way
+        late(0.2)  # its last message is on its way
         Path(folder, "died").write_text(repr(time.time()))
         die()
 
     stages = layered(size)
     stages[victim] = Slow(stages[victim], 0, 20, act)
-    if busy is not None:  # computes for long, and does not notice
+    if busy is not None:  # computes for long and notices nothing
         stages[busy] = Slow(stages[busy], 0, 21, lambda x: (late(3), x)[1])
     pipe = pipeline.Pipeline(stages, schedule=schedule, optimizer=sgd, loss_fn=squared)
     pipe.train(batches(8, 8), steps=16 if weights else 2)
@@ -71,10 +71,10 @@ def lose_a_rank(rank, size, folder, weights, victim, busy):
     [
         (None, 1, None),
         ("stash", 1, None),
-        (None, 3, 2),  # the only one that gets messages from it
+        (None, 3, 2),  # the only receiver of its messages
     ],
 )
-def test_a_stage_that_dies_is_named_to_all_others(tmp_path, weights, victim, busy):
+def test_a_stage_that_dies_is_named_on_all_other_ranks(tmp_path, weights, victim, busy):
     arguments = str(tmp_path), weights, victim, busy
     results = run_ranks(4, lose_a_rank, *arguments, may_die={victim}, group_timeout=60)
     for rank, seen in enumerate(results):
@@ -134,7 +134,7 @@ def fail_in_a_stage(rank, size, what):
         ),
     ],
 )
-def test_what_a_stage_does_wrong_is_told_to_all(what, kind, text):
+def test_an_error_of_a_stage_is_reported_to_all(what, kind, text):
     results = run_ranks(3, fail_in_a_stage, what, group_timeout=60)
     for rank, (name, told, notes, took) in enumerate(results):
         if rank == VICTIM:
@@ -149,7 +149,7 @@ def test_what_a_stage_does_wrong_is_told_to_all(what, kind, text):
 
 
 def ended(call):
-    """What the call raised, and when; the rank stays until others had to notice."""
+    """Error and time of the call; the rank stays until others have noticed."""
     start = time.time()
     name = text = ""
     try:
@@ -162,7 +162,7 @@ def ended(call):
 
 
 def check_blamed(results, who, what):
-    """The victim raised that, and all others said soon that it did."""
+    """The victim raised this error, and all other ranks soon reported it."""
     for rank, (name, text, took) in enumerate(results):
         if rank == VICTIM:
             assert f"{name}: {text}" == what
@@ -172,7 +172,7 @@ def check_blamed(results, who, what):
 
 
 class Tail(nn.Module):
-    """Takes its time backwards."""
+    """A slow backward."""
 
     def forward(self, x):
         return LateBackward.apply(x)
@@ -185,12 +185,12 @@ class FailingBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(_, gradient):
-        late(0.5)  # the other replicas are in their sum by now
+        late(0.5)  # the other replicas wait in their sum by now
         raise ZeroDivisionError("of my own")
 
 
 def fail_while_others_sum(rank, size):
-    """One of three replicas fails in its last backward, and stays."""
+    """One of three replicas fails in its last backward and does not leave."""
     stages = layered(2)
     if rank == VICTIM:
         stages[0] = Slow(stages[0], 0, 2, FailingBackward.apply)
@@ -199,7 +199,7 @@ def fail_while_others_sum(rank, size):
     return ended(lambda: pipe.train(batches(2, 12), steps=2))
 
 
-def test_replicas_that_wait_for_a_sum_hear_of_a_failure():
+def test_replicas_that_wait_for_a_sum_get_the_error_of_the_failed_one():
     results = run_ranks(4, fail_while_others_sum, group_timeout=30)
     check_blamed(results, "stage 0 (rank 1)", "ZeroDivisionError: of my own")
 
@@ -252,7 +252,7 @@ def fail_outside_a_schedule(rank, size, what):
         ),
     ],
 )
-def test_what_fails_outside_a_schedule_is_told_to_all(what, error):
+def test_a_failure_outside_a_schedule_is_reported_to_all(what, error):
     results = run_ranks(3, fail_outside_a_schedule, what, group_timeout=30)
     check_blamed(results, "stage 1 (rank 1)", error)
 
@@ -282,7 +282,7 @@ def skip_in_parts(rank, size, masks, dtypes):
         ("bucket", [torch.float32], ""),
     ],
 )
-def test_a_policy_skips_a_replica_of_all_of_a_sum_or_nothing(masks, dtypes, text):
+def test_a_policy_must_skip_a_replica_in_a_whole_sum_or_not_at_all(masks, dtypes, text):
     for failure in run_ranks(3, skip_in_parts, masks, dtypes, group_timeout=20):
         assert failure.name == ("ConfigError" if text else "nothing")
         assert failure.text.startswith(text)
@@ -302,7 +302,7 @@ class LateBackward(torch.autograd.Function):
 def leave_early(rank, size):
     """Ranks that are done may leave while others still compute.
 
-    What they have sent is there by then, and not yet used.
+    Their messages have arrived by then, but are not used yet.
     """
     stages = layered(size)
     stages[0] = Slow(nn.Sequential(stages[0], Tail()), 0.1, -1, None)
@@ -316,7 +316,7 @@ def leave_early(rank, size):
 
 
 @pytest.mark.beside
-def test_a_rank_that_has_done_its_part_may_leave():
+def test_a_rank_that_has_done_its_part_can_leave():
     assert run_ranks(3, leave_early, group_timeout=20) == [2, 2, 2]
 
 
@@ -344,7 +344,7 @@ def disagree(rank, size):
 
 
 @pytest.mark.beside
-def test_what_does_not_fit_is_refused_on_all_ranks():
+def test_invalid_arguments_are_refused_on_all_ranks():
     texts = [
         ["rank 1 has another schedule than rank 0; ", "rank 0 has another schedule"],
         "the schedule is for 3 ranks (stages with 1, 1, 1), and the group has 2; ",
@@ -365,7 +365,8 @@ def test_what_does_not_fit_is_refused_on_all_ranks():
         for failure, text in zip(failures, texts, strict=True):
             wanted = text if isinstance(text, str) else text[rank]
             if failure.name == "AbortedError" and not isinstance(text, str):
-                # Each has a fault of its own, and the other was heard first.
+                # Both ranks have an error, and the error of the other rank arrived
+                # first.
                 other = f"stage {1 - rank} (rank {1 - rank}) has failed: ConfigError: "
                 wanted = other + text[1 - rank]
             else:
@@ -374,7 +375,7 @@ def test_what_does_not_fit_is_refused_on_all_ranks():
 
 
 def lose_a_replica(rank, size, victim):
-    """The last replica of stage 1 dies while the first waits for their sum."""
+    """The last replica of stage 1 dies while the first waits for the sum of both."""
     schedule = pipeline.schedule("1f1b", stages=3, replicas=[1, 2, 1], micro_batches=4)
     stages = layered(3)
     if rank == victim:
@@ -395,13 +396,13 @@ class DyingBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(_, gradient):
-        late(0.3)  # the other replica is in the sum by now
+        late(0.3)  # the other replica waits in the sum by now
         die()
 
 
 @pytest.mark.beside
 def test_a_replica_that_dies_is_named_by_its_rank_of_the_pipeline():
-    """In the group of the sum it has another one."""
+    """Its rank in the group of the sum is different."""
     victim = 2
     results = run_ranks(4, lose_a_replica, victim, may_die={victim}, group_timeout=60)
     for rank, failure in enumerate(results):

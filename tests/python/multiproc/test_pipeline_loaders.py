@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Loaders that shuffle, on ranks that each have their own."""
+"""Shuffling loaders, one on each rank."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ ROWS = 32
 
 
 def train_shuffled(rank, size, weights, shuffled_by):
-    """What the first and the second epoch ended with."""
+    """Results of the first and the second epoch."""
     torch.manual_seed(rank if shuffled_by == "another seed" else 5)
     x = torch.arange(ROWS * WIDTH, dtype=torch.float64).view(ROWS, WIDTH) / ROWS
     generator = None
@@ -30,7 +30,7 @@ def train_shuffled(rank, size, weights, shuffled_by):
     if shuffled_by == "no targets":
         loader = [(part, part if rank else None) for part, _ in loader]
     stages = layered(size)
-    stages[0] = nn.Sequential(nn.Dropout(0.1), stages[0])  # draws numbers on rank 0
+    stages[0] = nn.Sequential(nn.Dropout(0.1), stages[0])  # random on rank 0
     name = "1f1b_async" if weights else "1f1b"
     schedule = pipeline.schedule(name, stages=size, micro_batches=4, weights=weights)
     pipe = pipeline.Pipeline(stages, schedule=schedule, optimizer=sgd, loss_fn=squared)
@@ -56,7 +56,7 @@ TOLD = (
         ("no targets", False, False),
     ],
 )
-def test_loaders_that_do_not_go_alike_are_found_out(
+def test_loaders_with_different_orders_are_detected(
     weights, shuffled_by, first_fails, second_fails
 ):
     results = run_ranks(3, train_shuffled, weights, shuffled_by, group_timeout=30)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Trainings in which most steps are spent in C++ (csrc/bind/quiet_steps.h)."""
+"""Trainings in which most steps are handled in C++ (csrc/bind/quiet_steps.h)."""
 
 import time
 import warnings
 
 import torch
-import torch._dynamo  # ranks are forked with it, where an optimizer needs it
+import torch._dynamo  # imported before the fork; some optimizers need it
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -21,7 +21,7 @@ LATE = 2
 
 
 class Training:
-    """The steps of a small model of several buckets."""
+    """Training steps of a small model with several buckets."""
 
     def __init__(self, rank, floor_ms=200.0, **told):
         torch.manual_seed(0)
@@ -82,10 +82,10 @@ def nobody_late(rank, size):
     )
 
 
-def test_most_steps_of_a_healthy_training_are_quiet_and_all_are_booked():
+def test_most_steps_of_a_healthy_training_are_quiet_and_all_are_recorded():
     for found in run_ranks(3, nobody_late):
         num_slow, *rest = found
-        # The first ten, each eighth one, and those in which a message has come.
+        # Not quiet: the first ten, every eighth, and steps in which a message arrives.
         assert num_slow < STEPS / 2
         assert rest == [True, True, {"own"}, True, True, True]
 
@@ -110,7 +110,7 @@ def late_twice(rank, size):
     )
 
 
-def test_a_rank_that_is_late_between_quiet_steps_replays_what_it_missed():
+def test_a_rank_that_is_late_between_quiet_steps_replays_the_missed_steps():
     found = run_ranks(3, late_twice)
     assert [(steps, booked, equal) for steps, booked, _, equal in found] == [
         (STEPS, STEPS, True)
@@ -136,7 +136,7 @@ def ask_in_each_step(rank, size, is_behind):
     return met, equal_on_all(training.weights()), training.num_slow
 
 
-def test_all_ranks_meet_where_every_is_true_before_or_behind_a_quiet_step():
+def test_all_ranks_meet_if_every_is_true_before_or_after_a_quiet_step():
     for is_behind in (False, True):
         found = run_ranks(3, ask_in_each_step, is_behind)
         met = [10, 20, 30, 40, 50, *([60] if is_behind else [])]
@@ -150,19 +150,19 @@ def two_backwards(rank, size):
         warnings.simplefilter("always")
         for step in range(30):
             training.handle.catch_up()
-            if step == 21:  # a quiet one
+            if step == 21:  # a quiet step
                 training.backward(step)
             training.step(step)
     return [str(w.message) for w in told if "2 backwards" in str(w.message)]
 
 
-def test_two_backwards_for_one_step_are_told_of_in_a_quiet_step():
+def test_two_backwards_for_one_step_give_a_warning_in_a_quiet_step():
     for told in run_ranks(3, two_backwards):
         assert len(told) == 1
 
 
 def fails_in_a_quiet_step(rank, size):
-    """The watch of the calls finds a mistake while a backward is under way."""
+    """The watch of the calls finds an error during a backward."""
     training = Training(rank)
     for step in range(20):
         training.handle.catch_up()
@@ -193,7 +193,7 @@ def fails_in_a_quiet_step(rank, size):
     return raised, training.num_slow == before, torch.equal(weights, training.weights())
 
 
-def test_a_failure_is_raised_at_the_end_of_the_backward_of_a_quiet_step():
+def test_an_error_is_raised_at_the_end_of_the_backward_of_a_quiet_step():
     found = run_ranks(3, fails_in_a_quiet_step)
     assert found == [("a mistake of the loop", True, True)] * 3
 
@@ -213,12 +213,12 @@ def clamps_from(rank, size, first):
     return len(found), training.num_slow < first
 
 
-def test_gradients_that_change_behind_the_backward_of_a_quiet_step_are_told_of():
+def test_gradients_changed_after_the_backward_of_a_quiet_step_give_a_warning():
     assert run_ranks(3, clamps_from, 25) == [(1, True)] * 3
 
 
 def schedules_in_its_loop(rank, size, first):
-    """The schedule steps between catch_up() and the backward, and not in apply."""
+    """The learning rate changes between catch_up() and the backward, not in apply."""
     training = Training(rank, apply=lambda: training.optimizer.step(), state={})
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -233,13 +233,13 @@ def schedules_in_its_loop(rank, size, first):
     return len(found), training.num_slow < first
 
 
-def test_a_learning_rate_that_changes_once_is_told_of_in_a_quiet_step():
-    # In a step of which the audit looks at nothing else.
+def test_a_learning_rate_that_changes_once_in_a_quiet_step_gives_a_warning():
+    # The step audit checks nothing else in this step.
     assert run_ranks(3, schedules_in_its_loop, 27) == [(1, True)] * 3
 
 
 def schedules_in_apply(rank, size, steps):
-    """The loop calls catch_up in every other step only."""
+    """The loop calls catch_up only in every other step."""
 
     def apply():
         training.optimizer.step()
@@ -259,6 +259,6 @@ def schedules_in_apply(rank, size, steps):
     ]
 
 
-def test_a_rate_that_apply_changes_is_compared_with_no_earlier_top_of_the_loop():
-    # The first steps are not quiet, and have the same rule.
+def test_a_learning_rate_changed_by_apply_gives_no_warning():
+    # The first steps are not quiet and follow the same rule.
     assert run_ranks(3, schedules_in_apply, 40) == [[]] * 3

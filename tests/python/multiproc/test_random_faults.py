@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One rank dies, stops, is cut off or late at a random moment of any operation."""
+"""One rank dies, stops, is cut off or late at a random moment of a random operation."""
 
 import pytest
 
@@ -10,10 +10,10 @@ NUM_CASES = 200
 NUM_PARTS = 4
 
 
-# In parts, which two runners can share.
+# Split into parts, so that two test processes can share the work.
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("part", range(NUM_PARTS))
-def test_whatever_happens_to_a_rank_nobody_hangs_and_all_know_who_it_was(seed, part):
+def test_under_a_random_fault_no_rank_hangs_and_all_name_the_victim(seed, part):
     num_cases = NUM_CASES // NUM_PARTS
     first = NUM_CASES * seed + num_cases * part
     verdicts = fault_cases.try_cases(range(first, first + num_cases))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Members that change: they drop out, come back, come late, die; the group goes on."""
+"""Members that leave, return, join late and die, while the group continues."""
 
 import inspect
 import itertools
@@ -20,12 +20,12 @@ from aikido_torch import _backend
 from aikido_torch.testing import die, late, run_ranks, stop
 from harness.failures import failure_of
 
-# Before 2.14 torch has no groups without members: there one begins alone.
+# Torch before 2.14 has no groups without members, so each rank begins alone there.
 IN_PLACE = "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters
 
 
 class Member:
-    """One rank of a test, and the store through which handles travel."""
+    """One rank of a test, with a store to exchange handles."""
 
     def __init__(self, rank, size, folder, timeout=30.0):
         self.rank, self.size = rank, size
@@ -44,7 +44,7 @@ class Member:
         dist.init_process_group("aikido", **options)
 
     def handles(self, key, ranks=None):
-        """The handles of `ranks` (all), who ask for them with the same key."""
+        """Handles of `ranks` (default: all), which all call this with the same key."""
         self.store.set(f"{key}/{self.rank}", aikido_torch.reconfigure_handle())
         ranks = range(self.size) if ranks is None else ranks
         return [self.store.get(f"{key}/{rank}").decode() for rank in ranks]
@@ -57,7 +57,7 @@ class Member:
 
 
 def total(value=1.0, count=4):
-    """The sum of what all members give, if all elements have it."""
+    """The sum over all members; fails if the elements differ."""
     tensor = torch.full((count,), float(value))
     dist.all_reduce(tensor)
     (result,) = tensor.unique().tolist()
@@ -73,13 +73,13 @@ def backend():
 
 
 def error():
-    """What torch's get_error says; old versions do not let Python ask."""
+    """Result of torch's get_error; older versions do not offer it in Python."""
     ask = getattr(backend(), "get_error", None)
     return ask().name if ask else None
 
 
 def run(size, program, folder, *args, **options):
-    # Torch's recorder writes a file before an abort: not the subject here.
+    # Torch's flight recorder writes a file before an abort, which is not tested here.
     quiet = {"TORCH_FR_BUFFER_SIZE": "0"}
     return run_ranks(
         size, program, str(folder), *args, backend=None, env=quiet, **options
@@ -143,7 +143,7 @@ def take_order(rank, size, folder):
     return reverse, gathered
 
 
-def test_a_list_gives_the_ranks_and_a_set_some_order_that_all_share(tmp_path):
+def test_a_list_gives_the_ranks_and_a_set_gives_some_order_common_to_all(tmp_path):
     results = run(3, take_order, tmp_path)
     for rank, (reverse, gathered) in enumerate(results):
         assert reverse == (2 - rank, 3)
@@ -153,7 +153,7 @@ def test_a_list_gives_the_ranks_and_a_set_some_order_that_all_share(tmp_path):
 
 
 @pytest.mark.skipif(not IN_PLACE, reason="torch before 2.14 has no such calls")
-def test_torchs_own_calls_do_the_same(tmp_path):
+def test_the_calls_of_torch_do_the_same(tmp_path):
     for rank, seen in enumerate(run(2, use_torchs_calls, tmp_path)):
         assert seen == ("aikido1", True, 3.0, (rank, 2))
 
@@ -166,11 +166,11 @@ def use_torchs_calls(rank, size, folder):
     return handle.split("/")[0], work.wait(), total(rank + 1), place()
 
 
-# ---- members that go and come ----
+# ---- members that leave and join ----
 
 
 def change_often(rank, size, folder):
-    """Every change that has no failure in it, one after the other."""
+    """Every change without a failure, one after the other."""
     me = Member(rank, size, folder)
     seen = []
     alone = rank * 1000
@@ -207,7 +207,7 @@ def change_often(rank, size, folder):
     return seen
 
 
-def test_members_go_and_come_in_every_way(tmp_path):
+def test_members_leave_and_join_in_every_way(tmp_path):
     results = run(4, change_often, tmp_path)
     everybody = dict.fromkeys(range(4), (lambda rank: (rank, 4), 15.0))
     wanted = {
@@ -234,7 +234,7 @@ def test_members_go_and_come_in_every_way(tmp_path):
             assert (at, value) == (where(rank), sum_), what
         epochs = [epoch for *_, epoch in seen]
         assert all(a < b for a, b in itertools.pairwise(epochs))
-        # Members that are together count alike.
+        # Members of one group have the same sequence number.
         for what in ("late join", "alone to all", "merged", "grown", "the same"):
             assert len({e for s in results for w, *_, e in s if w == what}) == 1
 
@@ -250,7 +250,7 @@ def drop_and_rejoin(rank, size, folder):
             me.become(110 + 2 * turn, handles[:dropped] + handles[dropped + 1 :])
             seen.append(total())
         else:
-            # Its own view was given up by those that went on.
+            # The other members left the old view of the dropped member.
             name, _, text, seconds = failure_of(total)
             assert name == "AbortedError", text
             assert "was reconfigured (uuid" in text
@@ -264,7 +264,7 @@ def drop_and_rejoin(rank, size, folder):
     return seen
 
 
-def test_three_times_a_member_drops_out_and_comes_back(tmp_path):
+def test_a_member_leaves_and_returns_three_times(tmp_path):
     results = run(3, drop_and_rejoin, tmp_path)
     for rank, seen in enumerate(results):
         wanted = [3.0]
@@ -273,13 +273,13 @@ def test_three_times_a_member_drops_out_and_comes_back(tmp_path):
         assert seen == wanted
 
 
-# ---- what goes wrong ----
+# ---- errors ----
 
 
 def reuse_a_uuid(rank, size, folder):
     me = Member(rank, size, folder)
     everybody = me.handles("all")
-    # Two groups; the uuid of the first is fresh for the members of the second.
+    # Two groups. The uuid of the first group is new for the members of the second.
     half = rank // 2
     me.become(5 + half, everybody[2 * half : 2 * half + 2])
     works = [dist.all_reduce(torch.ones(10), async_op=True) for _ in range(3)]
@@ -296,7 +296,7 @@ def reuse_a_uuid(rank, size, folder):
 
 
 @pytest.mark.alone
-def test_a_uuid_that_was_used_is_refused_and_everybodys_group_is_whole(tmp_path):
+def test_a_used_uuid_is_refused_and_all_groups_stay_intact(tmp_path):
     for rank, (first, again, after, last) in enumerate(run(4, reuse_a_uuid, tmp_path)):
         name, _, text, seconds = first
         if rank < 2:
@@ -347,7 +347,7 @@ def abort_and_recover(rank, size, folder):
     me = Member(rank, size, folder)
     handles = me.handles("all")
     me.become(1, handles)
-    # An abort that comes earlier ends the change of those that are not through yet.
+    # An earlier abort would end the change of members that are not ready yet.
     me.meet("in")
     work = None if rank == 0 else dist.all_reduce(torch.ones(3), async_op=True)
     backend().abort()
@@ -412,7 +412,7 @@ def change_under_way(rank, size, folder):
         works += [dist.irecv(torch.empty(3), 2)]
     me.meet("called")
     if rank == 2:
-        me.meet("over")  # it leaves when the others have gone on
+        me.meet("over")  # it leaves after the others have continued
         return None
     me.become(2, handles[:2])
     result = [failure_of(work.wait) for work in works], total()
@@ -420,7 +420,7 @@ def change_under_way(rank, size, folder):
     return result
 
 
-def test_what_is_under_way_fails_with_the_reason(tmp_path):
+def test_calls_in_progress_fail_with_the_reason(tmp_path):
     *results, _ = run(3, change_under_way, tmp_path)
     for failures, last in results:
         assert last == 2.0
@@ -444,7 +444,7 @@ def abort_meanwhile(rank, size, folder):
     return failure, total()
 
 
-def test_an_abort_ends_a_change_that_waits(tmp_path):
+def test_an_abort_ends_a_waiting_change(tmp_path):
     (first, last), (other, other_last) = run(2, abort_meanwhile, tmp_path)
     assert first[0] == "AbortedError", first[2]
     assert 0.1 < first[3] < 3
@@ -484,7 +484,7 @@ def lose_one(rank, size, folder, victim):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("victim", [0, 1, 3])
-def test_survivors_of_a_kill_go_on_within_a_second(tmp_path, victim):
+def test_survivors_of_a_kill_continue_within_a_second(tmp_path, victim):
     results = run(4, lose_one, tmp_path, victim, may_die={victim})
     assert results.pop(victim) is None
     for rank, seen in enumerate(results):
@@ -496,7 +496,7 @@ def test_survivors_of_a_kill_go_on_within_a_second(tmp_path, victim):
 
 
 def replace_a_dead_member(rank, size, folder):
-    """Rank 2 comes only when rank 1 has died; it takes its place."""
+    """Rank 2 takes the place of rank 1, and comes only after rank 1 has died."""
     if rank == 2:
         meeting = dist.FileStore(f"{folder}/meeting", size)
         meeting.get("dead")
@@ -525,7 +525,7 @@ def die_while_joining(rank, size, folder):
     if rank != 2:
         me.become(1, handles[:2])
     else:
-        # It is in when it dies: connected, but not to all.
+        # It dies while it joins: connected to some members, but not to all.
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
     if rank == 1:
         late(0.6)
@@ -533,7 +533,7 @@ def die_while_joining(rank, size, folder):
     return failure, total()
 
 
-def test_a_member_that_dies_while_joining_leaves_the_others_as_they_were(tmp_path):
+def test_a_member_that_dies_while_joining_does_not_change_the_others(tmp_path):
     results = run(3, die_while_joining, tmp_path, may_die={2})
     for failure, value in results[:2]:
         name, _, text, seconds = failure
@@ -554,7 +554,7 @@ def go_on_without_a_stopped_one(rank, size, folder):
         seconds = 0.0
     else:
         late(0.2)
-        # Large, and so stuck on the way to the one that stands still.
+        # Large enough to be stuck on the way to the stopped member.
         stuck = dist.all_reduce(torch.ones(4_000_000), async_op=True)
         start = time.perf_counter()
         me.become(2, handles[:2])
@@ -569,7 +569,7 @@ def go_on_without_a_stopped_one(rank, size, folder):
 def test_a_stopped_member_is_left_behind_and_comes_back(tmp_path):
     results = run(3, go_on_without_a_stopped_one, tmp_path)
     for rank, (failure, seconds, last) in enumerate(results):
-        # What is stuck on its way to the stopped one can hide the reason from it.
+        # Frames stuck on the way to the stopped member can hide the reason from it.
         kinds = ("AbortedError", "PeerLostError")[: 1 + (rank == 2)]
         assert failure.name in kinds, failure.text
         assert seconds < 0.7

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""reduce_scatter with a late or killed rank: each decides for its own block."""
+"""reduce_scatter with a late or killed rank: each rank decides for its own block."""
 
 import time
 
@@ -26,7 +26,7 @@ def skip(**options):
 
 
 def blocks(rank, size, count=COUNT):
-    """For each rank another one, which says whose it is and for whom."""
+    """A different block for each rank; its value names giver and taker."""
     return [torch.full((count,), 10.0 * (rank + 1) + to) for to in range(size)]
 
 
@@ -69,7 +69,7 @@ def call_late(rank, size):
 
 
 @pytest.mark.alone
-def test_a_late_rank_is_left_out_by_the_others_and_told_by_whom():
+def test_a_late_rank_is_skipped_by_the_others_and_told_by_whom():
     for rank, (seen, partial, skipped_own) in enumerate(run_ranks(SIZE, call_late)):
         others = [r for r in range(SIZE) if r != ODD]
         assert (partial, skipped_own) == (4, 4 if rank == ODD else 0)
@@ -104,7 +104,7 @@ def go_on(rank, size, form):
 
 
 @pytest.mark.parametrize("form", ["list", "tensor"])
-def test_the_others_go_on_without_a_killed_rank(form):
+def test_the_others_continue_without_a_killed_rank(form):
     results = run_ranks(SIZE, go_on, form, group_timeout=60, may_die={ODD})
     for rank in range(ODD):
         values, slowest = results[rank]
@@ -130,7 +130,7 @@ def lose_too_many(rank, size):
     return failure_of(lambda: scatter(rank, size, "list", policy=skip()))
 
 
-def test_with_fewer_than_min_contributors_it_fails_long_before_the_timeout():
+def test_fewer_than_min_contributors_fail_long_before_the_timeout():
     results = run_ranks(4, lose_too_many, group_timeout=60, may_die={2, 3})
     for name, text, seconds in results[:2]:
         assert name == "PeerLostError", text
@@ -160,7 +160,7 @@ def call_badly(rank, size):
     return texts, output.unique().tolist(), outcome.kind
 
 
-def test_what_cannot_be_done_is_said_and_the_group_goes_on():
+def test_impossible_calls_give_a_clear_error_and_the_group_still_works():
     for rank, (texts, values, kind) in enumerate(run_ranks(2, call_badly)):
         assert (values, kind) == ([30.0 + 2 * rank], "complete")
         here = f"on rank {rank}: "
@@ -181,7 +181,7 @@ def test_what_cannot_be_done_is_said_and_the_group_goes_on():
 
 
 def overwrite_at_once(rank, size):
-    """Rank 0 ends its calls long before the last rank takes its blocks, and reuses."""
+    """Rank 0 overwrites its input long before the last rank takes its blocks."""
     policy = skip(min_contributors=2, floor_ms=20, ceiling_ms=20, warmup_operations=1)
     count, calls, values, slowest = 500_000, 12, [], 0.0
     dist.barrier()
@@ -203,8 +203,8 @@ def overwrite_at_once(rank, size):
 
 
 @pytest.mark.alone
-def test_the_input_may_be_written_to_while_a_late_rank_has_not_taken_it():
-    # Most of the 24 MiB for the late rank waits at their senders.
+def test_the_input_can_be_overwritten_before_a_late_rank_has_taken_it():
+    # Most of the 24 MiB for the late rank wait at their senders.
     options = Options(transport_window_bytes=4 << 20)
     results = run_ranks(SIZE, overwrite_at_once, options=options, group_timeout=60)
     for values, slowest in results:

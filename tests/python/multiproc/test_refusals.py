@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A call that one rank refuses for its arguments fails on all, at once."""
+"""A call that one rank refuses for its arguments fails on all ranks at once."""
 
 import time
 
@@ -14,7 +14,7 @@ from aikido_torch.testing import run_ranks
 
 SIZE = 3
 ODD = 1
-# The others wait for much longer unless they are told.
+# Without the error message the other ranks would wait this long.
 GROUP_TIMEOUT = 60
 SOON_S = 10.0
 
@@ -24,7 +24,7 @@ def ones(*shape):
 
 
 def calls_of(rank, size):
-    """By name: what the others call, and what the odd rank calls."""
+    """Name -> (call of the other ranks, call of the odd rank)."""
     row = ones(6)
     rows = [ones(6) for _ in range(size)]
     return {
@@ -76,7 +76,7 @@ def calls_of(rank, size):
 
 
 def refuse_on_one(rank, size, first):
-    """`first`: who calls first, the odd rank or the others."""
+    """`first`: "odd" or "others", the ranks that call first."""
     seen = {}
     for name, (usual, odd) in calls_of(rank, size).items():
         dist.barrier()
@@ -86,7 +86,7 @@ def refuse_on_one(rank, size, first):
         with pytest.raises(ConfigError) as caught:
             (odd if rank == ODD else usual)()
         is_soon = time.perf_counter() - start < SOON_S
-        # The next collective is nobody's business but its own.
+        # The refused call does not affect the next collective.
         tensor = torch.full((5,), rank + 1.0)
         dist.all_reduce(tensor)
         sound = tensor.tolist() == [size * (size + 1) / 2] * 5
@@ -97,7 +97,7 @@ def refuse_on_one(rank, size, first):
 
 
 @pytest.mark.parametrize("first", ["odd", "others"])
-def test_all_ranks_fail_at_once_with_the_sentence_of_the_one_that_refuses(first):
+def test_all_ranks_fail_at_once_with_the_error_of_the_refusing_rank(first):
     results = run_ranks(SIZE, refuse_on_one, first, group_timeout=GROUP_TIMEOUT)
     for seen in results:
         assert seen == results[ODD]
@@ -108,7 +108,7 @@ def test_all_ranks_fail_at_once_with_the_sentence_of_the_one_that_refuses(first)
 
 
 def refuse_on_all(rank, size):
-    """Each rank in its own time; numbers and later calls are those of all."""
+    """Each rank calls at another time; sequence numbers and later calls still match."""
     backend = aikido_torch._backend.backend_of(None)
     texts = []
     for i in range(20):
@@ -124,12 +124,12 @@ def refuse_on_all(rank, size):
     return all(texts), backend._get_sequence_number_for_group()
 
 
-def test_a_call_that_all_refuse_is_the_own_error_of_each_and_leaves_nothing():
+def test_a_call_that_all_refuse_gives_each_rank_its_own_error_and_leaves_no_trace():
     assert run_ranks(SIZE, refuse_on_all) == [(True, 25)] * SIZE
 
 
 def broadcast_to_one_that_refuses(rank, size):
-    """Others are through before the last rank refuses: it alone fails."""
+    """The other ranks return before the last rank refuses, so only that rank fails."""
     failed = False
     if rank == 2:
         time.sleep(0.3)
@@ -144,21 +144,21 @@ def broadcast_to_one_that_refuses(rank, size):
     return failed, tensor.tolist()
 
 
-def test_what_is_over_elsewhere_stays_as_it_is_and_the_group_goes_on():
+def test_a_call_that_others_have_completed_stays_complete_and_the_group_works():
     results = run_ranks(SIZE, broadcast_to_one_that_refuses)
     assert results == [(rank == 2, [SIZE] * 3) for rank in range(SIZE)]
 
 
 def unreadable(*shape):
-    """A tensor that passes all checks, and throws when its memory is taken."""
+    """A tensor that passes all checks and throws when its memory is accessed."""
     tensor = ones(*shape)
     torch._C._set_throw_on_mutable_data_ptr(tensor)
     return tensor
 
 
 def fail_after_the_checks(rank, size):
-    """No memory for a copy, or none to write to: the number is taken all the same."""
-    # Of one element, and its copy would need more than there are addresses.
+    """Calls without memory for a copy or for the result still take their numbers."""
+    # One element; a copy would need more than the address space.
     vast = ones(1).expand(2**60)
     outs = [ones(6) for _ in range(size)]
     calls = {
@@ -178,7 +178,7 @@ def fail_after_the_checks(rank, size):
             lambda: dist.all_gather(outs, ones(6)),
             lambda: dist.all_gather([*outs[1:], unreadable(6)], ones(6)),
         ),
-        # Of three collectives the first one is made.
+        # The first of three collectives is executed.
         "all_reduce_coalesced": (
             lambda: dist.all_reduce_coalesced([ones(6), ones(7), ones(8)]),
             lambda: dist.all_reduce_coalesced([ones(6), unreadable(7), ones(8)]),
@@ -189,7 +189,7 @@ def fail_after_the_checks(rank, size):
     for name, (usual, odd) in calls.items():
         with pytest.raises(RuntimeError) as caught:
             (odd if rank == ODD else usual)()
-        # Of the same shape as the call: it must not be taken for that.
+        # It has the same shape as the failed call and must not be matched with it.
         tensor = torch.full((6,), rank + 1.0)
         dist.all_reduce(tensor)
         sound = tensor.tolist() == [size * (size + 1) / 2] * 6
@@ -209,7 +209,7 @@ def test_a_call_that_fails_after_its_checks_fails_on_all_and_takes_its_numbers()
         for name, (kind, text, sound, _) in seen.items():
             assert sound, name
             if rank == ODD:
-                # Its own error, as torch words it.
+                # The error of torch, unchanged.
                 assert kind == "RuntimeError", name
                 assert "allocate memory" in text or "data pointer" in text, name
             else:

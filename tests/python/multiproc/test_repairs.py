@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A rank whose state differs is found by its digest, and copies that of the others."""
+"""A rank with a different state is found by its digest and repaired by a copy."""
 
 import contextlib
 import gc
@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-import torch._dynamo  # once, before ranks are forked
+import torch._dynamo  # imported once, before the fork
 import torch.distributed as dist
 from multiproc.test_replayed_steps import Adversarial, Training, bits
 from torch import nn
@@ -21,12 +21,12 @@ from aikido_torch.testing import die, late, run_ranks, stop
 EVERY = 8
 CHANGED_IN = 9
 STEPS = 24
-# Nobody is late, however busy the machine is.
+# So long that no rank is late, on a busy machine either.
 PATIENT = SkipStraggler(min_contributors=2, floor_ms=9000, ceiling_ms=9000)
 
 
 class Lines(logging.Handler):
-    """What is logged."""
+    """Collects log messages."""
 
     def __init__(self):
         super().__init__()
@@ -38,11 +38,11 @@ class Lines(logging.Handler):
 
 
 class Changed(Training):
-    """One rank changes its own state once. Nobody is late.
+    """One rank changes its own state once. No rank is late.
 
     Attributes:
-        odd: that rank.
-        what: that it changes.
+        odd: the rank that changes.
+        what: part of its state that it changes.
     """
 
     def __init__(self, rank, odd, what, **told):
@@ -63,7 +63,7 @@ class Changed(Training):
                 self.optimizer.param_groups[0]["lr"] *= 2
 
     def may_change(self, step):
-        """Whether it is time, once."""
+        """True once, when the change is due."""
         is_due = step >= CHANGED_IN and self.rank == self.odd and not self.was_changed
         self.was_changed |= is_due
         return is_due
@@ -92,14 +92,14 @@ def train(rank, size, cases):
     return [Changed(rank, odd, what).run() for odd, what in cases]
 
 
-# The first tensor that differs some steps later.
+# Name of the first tensor that differs some steps later.
 FIRST = {"weight": "weight", "state": "bias", "rate": "weight", "gradient": "weight"}
 
 
 @pytest.mark.beside
 @pytest.mark.parametrize("size", [3, 2])
-def test_no_difference_lives_longer_than_so_many_steps(size):
-    # Of two ranks the lower one is taken for right.
+def test_a_difference_is_repaired_within_a_bounded_number_of_steps(size):
+    # With two ranks, the state of the lower rank counts as right.
     odds = range(size) if size > 2 else [1]
     cases = [(odd, what) for odd in odds for what in FIRST]
     by_rank = run_ranks(size, train, cases, deadline=100.0)
@@ -122,7 +122,7 @@ def test_no_difference_lives_longer_than_so_many_steps(size):
 
 
 class _Failing(Changed):
-    """Of which a difference is an error."""
+    """A difference is an error."""
 
     def run(self):
         try:
@@ -133,13 +133,13 @@ class _Failing(Changed):
 
 
 def fail(rank, size, odd):
-    # The first steps' audit does not see a state that has changed.
+    # The step audit of the first steps does not detect a changed state.
     return _Failing(rank, odd, "state", check="error").run()
 
 
 @pytest.mark.beside
 @pytest.mark.parametrize("odd", [0, 2])
-def test_a_difference_is_an_error_on_all_ranks_with_rank_step_and_tensor(odd):
+def test_a_difference_is_an_error_on_all_ranks_that_names_rank_step_and_tensor(odd):
     by_rank = run_ranks(3, fail, odd)
     assert len(set(by_rank)) == 1
     rank, step, tensor, text = by_rank[0]
@@ -152,7 +152,7 @@ def test_a_difference_is_an_error_on_all_ranks_with_rank_step_and_tensor(odd):
 
 
 class Strict(Changed):
-    """A rank that differs is late, and the others are ahead by strict calls."""
+    """The changed rank is late, and strict calls put the other ranks ahead."""
 
     def run(self):
         step = 0
@@ -177,14 +177,14 @@ def train_strictly(rank, size):
 
 
 @pytest.mark.beside
-def test_a_state_beyond_a_strict_call_is_asked_for_again():
+def test_a_state_from_after_a_strict_call_is_requested_again():
     by_rank = run_ranks(3, train_strictly)
     assert len({found for found, _ in by_rank}) == 1
     assert by_rank[2][1] > 0
 
 
 class Linked(Adversarial):
-    """Two models that one loop steps; the second one differs on one rank."""
+    """Two models in one loop; the second model differs on one rank."""
 
     def __init__(self, rank, odd, which):
         self.odd, self.which = odd, which
@@ -207,7 +207,7 @@ class Linked(Adversarial):
         return [bits(*net.parameters()) for net in nets], lines.texts
 
 
-LAST = 7  # steps, of which no digest is taken
+LAST = 7  # steps; too few for another digest
 
 
 class Ending(Changed):
@@ -223,7 +223,7 @@ class Ending(Changed):
 
 
 def end(rank, size, odd, check, way):
-    """Returns the parameters and what was said, raised or logged."""
+    """Returns the parameters and the errors or log messages."""
     training = Ending(rank, odd, "state", check=check)
     training.run()
     try:
@@ -258,7 +258,7 @@ def test_a_difference_in_the_last_steps_is_an_error_on_all_ranks(way):
 
 
 def end_apart(rank, size, how):
-    """Leaves after another time or in another way than the others."""
+    """One rank leaves at another time or in another way than the others."""
     training = Ending(rank, None, "weight")
     training.run()
     begin = time.monotonic()
@@ -285,16 +285,16 @@ def end_apart(rank, size, how):
 
 @pytest.mark.beside
 @pytest.mark.parametrize("how", ["late", "stopped", "dead", "gone", "raising"])
-def test_at_the_end_nobody_waits_longer_than_for_the_others(how):
+def test_at_the_end_ranks_wait_only_as_long_as_needed(how):
     by_rank = run_ranks(3, end_apart, how, may_die=(1,) if how == "dead" else ())
-    # The time to linger is 5 s: nobody has waited as long.
+    # No rank has waited for the whole linger time of 5 s.
     assert all(took < 4.5 for took in by_rank if took is not None), by_rank
     if how in ("late", "stopped"):
         assert by_rank[0] > 0.3
 
 
 def disagree(rank, size):
-    """One rank raises in its step, and leaves."""
+    """One rank raises in its step and leaves."""
     training = Changed(rank, 2, "rate", check="error")
     try:
         training.run()
@@ -304,7 +304,7 @@ def disagree(rank, size):
 
 
 @pytest.mark.beside
-def test_a_rank_whose_loop_raises_leaves_the_others_to_go_on():
+def test_a_rank_with_an_error_in_its_loop_does_not_stop_the_others():
     by_rank = run_ranks(3, disagree, group_timeout=20.0)
     assert by_rank[:2] == [STEPS, STEPS]
     assert by_rank[2].startswith("Options of the optimizer change between two steps")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A late rank replays steps of many kinds of models and loops, and has equal bits."""
+"""A late rank replays steps of many kinds of models and loops with equal bits."""
 
 import hashlib
 from types import MappingProxyType
@@ -23,7 +23,7 @@ POLICY = SkipStraggler(min_contributors=2, floor_ms=40, ceiling_ms=40)
 
 
 def bits(*tensors):
-    """A digest of the values, whatever the layout is."""
+    """A digest of the values, independent of the memory layout."""
     found = hashlib.sha256()
     for tensor in tensors:
         values = tensor.detach().contiguous().flatten().view(torch.uint8)
@@ -32,7 +32,7 @@ def bits(*tensors):
 
 
 def fall_behind(handle, most_s=10.0):
-    """Until the others are some steps ahead, however slow the machine is."""
+    """Waits until the others are some steps ahead, on a slow machine too."""
     waited = 0.0
     while handle._steps_held() < STEPS_BEHIND and waited < most_s:
         late(0.01)
@@ -40,10 +40,10 @@ def fall_behind(handle, most_s=10.0):
 
 
 class Training:
-    """A loop in which rank 2 is late once. Subclasses say what it trains.
+    """A loop in which rank 2 is late once. Subclasses define the training.
 
     Attributes:
-        told: for `register`, besides model, optimizer and policy.
+        told: arguments for `register`, besides model, optimizer and policy.
     """
 
     wrap = MappingProxyType({})
@@ -83,7 +83,7 @@ class Training:
 
     def run(self):
         step, was_late = 0, False
-        # Untold ones need some steps more until they are repaired.
+        # Loops with work unknown to `register` need more steps until they are repaired.
         while (step := step + self.handle.catch_up()) < STEPS + 16 * self.is_untold:
             if self.rank == LATE_RANK and step >= LATE_STEP and not was_late:
                 was_late = True
@@ -130,12 +130,12 @@ class Permuted(Training):
 
 
 class ChannelsLastLater(ChannelsLast):
-    """The layout changes once the buckets are made."""
+    """The layout changes after the buckets are made."""
 
     memory_format = torch.contiguous_format
 
     def step(self, step):
-        # A rank that jumps over step 4 does it later: digests read memory as it lies.
+        # A rank that skips step 4 changes later, because digests read memory as it is.
         if step >= 4 and self.memory_format is torch.contiguous_format:
             self.memory_format = torch.channels_last
             self.net.to(memory_format=self.memory_format)
@@ -153,7 +153,7 @@ class _Unused(nn.Module):
 
 
 class StaticScaler(Training):
-    """A scaler leaves out the first steps, in which usage was learnt once."""
+    """The scaler skips the first steps, in which parameter usage was once learned."""
 
     wrap = MappingProxyType({"static_graph": True})
 
@@ -175,7 +175,7 @@ class StaticScaler(Training):
 
 
 class StepsInApply(Training):
-    """A schedule by the number of steps that the handle has."""
+    """A schedule that depends on the number of steps of the handle."""
 
     def prepare(self):
         self.told = {"apply": self.apply, "state": {}}
@@ -193,7 +193,7 @@ class StepsInApply(Training):
 
 
 class Untold(Training):
-    """What the loop does besides is found and repaired, once all have seen it."""
+    """Work of the loop unknown to `register` is found and repaired."""
 
     is_untold = True
 
@@ -221,7 +221,7 @@ class Scheduled(Untold):
 
 
 class LoopsOwnCount(Untold):
-    """apply() reads a variable of the loop, which stands still in a replay."""
+    """apply() reads a variable of the loop, which does not change during a replay."""
 
     def prepare(self):
         self.told = {"check_every": 8, "apply": self.apply, "state": {}}
@@ -238,7 +238,7 @@ class LoopsOwnCount(Untold):
 
 
 class Adversarial(Training):
-    """Two models with a handle each. The loop counts its iterations once."""
+    """Two models with a handle each. The loop counts each iteration once."""
 
     def prepare(self, **told):
         self.other = nn.Linear(8, 8)
@@ -274,7 +274,8 @@ class Adversarial(Training):
                 was_late = True
                 fall_behind(self.handle)
             if self.rank == LATE_RANK and step >= STEPS - 3:
-                # Until the others have done the first model's last step alone.
+                # Waits until the others have done only the first model's part of the
+                # last step.
                 while self.handle._steps_held() < STEPS - step:
                     late(0.0005)
                 continue
@@ -307,7 +308,7 @@ def train_all(rank, size):
 
 
 @pytest.mark.beside
-def test_a_replayed_step_is_the_step_that_was_missed():
+def test_a_replayed_step_equals_the_missed_step():
     by_rank = run_ranks(3, train_all, deadline=100.0)
     for name in by_rank[0]:
         assert by_rank[LATE_RANK][name][0] > 0, name

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A rank that was away for so long that its log is full comes back by a copy."""
+"""A rank that was away until its log was full returns by a copy of the state."""
 
 import hashlib
 import time
@@ -24,7 +24,7 @@ AWAY_AT = 30
 AWAY_S = 3.0
 LATE_RANK = 2
 STEP_S = 0.01
-# The log holds the results of some thirty steps: half a second.
+# The log has room for the results of about thirty steps, which is half a second.
 OPTIONS = Options(straggler_log_bytes=8 << 20)
 POLICY = SkipStraggler(
     min_contributors=2,
@@ -78,7 +78,7 @@ def train(rank, size, name, way):
         step += 1
         took.append(time.monotonic() - started)
         late(STEP_S)
-    handle.barrier(end)  # who is done still gives its state
+    handle.barrier(end)  # a rank that is done still sends its state
     dist.barrier()
     state = [t for s in optimizer.state.values() for t in s.values()]
     return {
@@ -93,7 +93,7 @@ def train(rank, size, name, way):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_rank_that_was_away_copies_the_state_and_nobody_waits(name, way):
+def test_a_rank_that_was_away_copies_the_state_and_no_rank_waits(name, way):
     results = run_ranks(3, train, name, way, options=OPTIONS, deadline=100.0)
     others = [r for rank, r in enumerate(results) if rank != LATE_RANK]
     back = results[LATE_RANK]
@@ -133,7 +133,7 @@ def call_in_each_fifth_step(rank, size, has_every):
 @pytest.mark.beside
 @pytest.mark.parametrize("has_every", [True, False])
 def test_a_call_in_which_the_others_wait_for_a_rank_that_needs_a_state(has_every):
-    """The log holds one step."""
+    """The log has room for one step."""
     begin = time.monotonic()
     texts = run_ranks(
         3,
@@ -150,7 +150,7 @@ def test_a_call_in_which_the_others_wait_for_a_rank_that_needs_a_state(has_every
 
 
 def register_two(rank, size, log_fulls, way):
-    """What the second `register` says; "" if nothing."""
+    """Error of the second `register`; "" if there was none."""
     handles = []
     try:
         for log_full in log_fulls:
@@ -180,7 +180,7 @@ def register_two(rank, size, log_fulls, way):
         (("leave", "leave"), "dropped", False),
     ],
 )
-def test_a_model_whose_ranks_may_be_left_out_is_the_only_one(
+def test_a_model_with_a_policy_that_excludes_ranks_must_be_the_only_model(
     log_fulls, way, is_refused
 ):
     for text in run_ranks(3, register_two, log_fulls, way):

@@ -15,7 +15,7 @@ from aikido_torch.errors import AikidoError
 from aikido_torch.testing import die, run_ranks
 from harness.failures import failure_of
 
-# Before 2.14 torch splits nothing that is not bound to a device.
+# Torch before 2.14 only splits groups that are bound to a device.
 needs_split = pytest.mark.skipif(
     not hasattr(dist.distributed_c10d, "_reconfigure"),
     reason="torch before 2.14 has no split_group for this",
@@ -31,11 +31,11 @@ def total(group=None, value=1.0):
 
 def split(rank, size):
     seen = {}
-    # The order of a list is the order of the new ranks.
+    # The order of the list gives the new ranks.
     pair = dist.split_group(split_ranks=[[2, 0], [1, 3]])
     seen["pair"] = (pair.rank(), pair.size(), total(pair, 2**rank))
     seen["members"] = dist.get_process_group_ranks(pair)
-    # Whoever is in no list gets none.
+    # A rank that is in no list gets no group.
     few = dist.split_group(split_ranks=[[1, 2]], timeout=timedelta(seconds=7))
     if rank in (1, 2):
         seen["few"] = (few.rank(), few.size(), total(few, 2**rank))
@@ -43,10 +43,10 @@ def split(rank, size):
         seen["timeout"] = backend.options._timeout
     else:
         seen["few"] = few is dist.GroupMember.NON_GROUP_MEMBER
-    # A split of a split.
+    # A split of a split group.
     alone = dist.split_group(pair, split_ranks=[[0], [1]])
     seen["alone"] = (alone.rank(), alone.size(), total(alone, 5))
-    # They work at the same time, and the whole group goes on.
+    # The groups work at the same time, and the whole group still works.
     works = [
         dist.all_reduce(torch.ones(30_000), group=g, async_op=True)
         for _ in range(5)
@@ -63,7 +63,7 @@ def split(rank, size):
 
 
 @needs_split
-def test_a_split_makes_groups_that_live_for_themselves():
+def test_a_split_makes_independent_groups():
     results = run_ranks(4, split)
     for rank, seen in enumerate(results):
         members = [2, 0] if rank in (0, 2) else [1, 3]
@@ -89,7 +89,7 @@ def test_a_split_that_is_not_destroyed_ends_with_the_process():
 
 
 def differ(rank, size):
-    """What a call is named as, in a part of the group and in the group."""
+    """Names of a call in error messages, in a split group and in the whole group."""
     part = dist.split_group(split_ranks=[list(range(size))])
     seen = [total(part, 2**rank)]
     for group in (part, None):
@@ -104,7 +104,7 @@ def test_a_split_does_not_know_hosts_and_goes_direct():
     options = Options(collectives_algorithm="two_level")
     for value, told_in_part, told in run_ranks(3, differ, options=options):
         assert value == 7
-        # Whose calls are named is a matter of who is first.
+        # Timing decides which ranks are named.
         assert re.search(r"all_reduce\(sum, float32\[\d\]\) and", told_in_part)
         assert " by " not in told_in_part
         assert re.search(r"all_reduce\(sum, float32\[\d\]\) by two_level and", told)
@@ -119,7 +119,8 @@ def shrink(rank, size, is_default, how):
         dist.barrier()
         return None
     if how == "dead":
-        # Another survivor may be ahead, and end the group before this one hears.
+        # Another survivor may be faster and abort the group before this rank learns of
+        # it.
         with pytest.raises(AikidoError, match=r"rank 1 is lost|was aborted by rank"):
             total(whole)
     start = time.perf_counter()
@@ -135,8 +136,8 @@ def shrink(rank, size, is_default, how):
 @pytest.mark.parametrize(
     ("is_default", "how"), [(True, "dead"), (False, "dead"), (False, "alive")]
 )
-def test_a_group_shrinks_to_those_that_stay(is_default, how):
-    # Torch's recorder writes a file before an abort: not the subject here.
+def test_a_group_shrinks_to_the_ranks_that_stay(is_default, how):
+    # Torch's flight recorder writes a file before an abort, which is not tested here.
     quiet = {"TORCH_FR_BUFFER_SIZE": "0"}
     results = run_ranks(
         4, shrink, is_default, how, may_die={1}, rendezvous="tcp", env=quiet
@@ -148,7 +149,7 @@ def test_a_group_shrinks_to_those_that_stay(is_default, how):
 
 
 def merge(rank, size, folder):
-    # Two pairs of ranks that know nothing of each other but one store.
+    # Two pairs of ranks that share only a store.
     half, place = divmod(rank, 2)
     dist.init_process_group(
         "aikido",

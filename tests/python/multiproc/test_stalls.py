@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Ranks that are stopped or late while others need them: none dies or waits long."""
+"""Stopped or late ranks that other ranks need: no rank dies or waits long."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 import torch
-import torch._dynamo  # ranks are forked with it, where an optimizer needs it
+import torch._dynamo  # imported before the fork; some optimizers need it
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -20,7 +20,7 @@ from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks, stop
 
 WIDTH = 256  # 256 KiB of weights
-SMALL_LOG = Options(straggler_log_bytes=1 << 20)  # of four steps
+SMALL_LOG = Options(straggler_log_bytes=1 << 20)  # room for four steps
 
 
 def training(width=WIDTH, **arguments):
@@ -41,7 +41,7 @@ def training(width=WIDTH, **arguments):
 
 
 def weights_after(rank, num_steps, at, pause, **arguments):
-    """The weights, and how long the slowest step took."""
+    """The weights, and the seconds of the slowest step."""
     net, handle, step = training(**arguments)
     steps, was_late, slowest = 0, False, 0.0
     while (steps := steps + handle.catch_up()) < num_steps:
@@ -61,10 +61,10 @@ def stop_with_a_small_log(rank, size):
     return found
 
 
-def test_a_stopped_rank_is_waited_for_when_its_log_is_full():
+def test_the_others_wait_for_a_stopped_rank_whose_log_is_full():
     found = run_ranks(3, stop_with_a_small_log, options=SMALL_LOG, group_timeout=20.0)
     assert all(torch.equal(weights, found[0][0]) for weights, _ in found)
-    assert max(slowest for _, slowest in found[:2]) > 0.3  # they have waited
+    assert max(slowest for _, slowest in found[:2]) > 0.3  # proof that they waited
 
 
 def stop_near_the_end(rank, size):
@@ -83,10 +83,10 @@ def copy_at_the_limit(rank, size):
     )
 
 
-def test_nobody_asks_for_a_state_while_all_wait_for_the_one_that_asks():
+def test_no_rank_asks_for_a_state_while_all_wait_for_that_rank():
     found = run_ranks(3, copy_at_the_limit, group_timeout=20.0)
     assert all(torch.equal(weights, found[0][0]) for weights, _ in found)
-    # No longer than it was late: to ask others in vain would take 2 s more.
+    # No longer than the rank was late. Asking in vain would take 2 s more.
     assert max(slowest for _, slowest in found) < 2.5
 
 
@@ -100,7 +100,7 @@ def leave_alone(rank, size):
     try:
         while (steps := steps + handle.catch_up()) < 30:
             if rank == 2 and steps == 8:
-                late(1.5)  # the others are through, and gone
+                late(1.5)  # the others are done and have left
             begin = time.monotonic()
             step(rank, steps)
             steps += 1
@@ -110,17 +110,17 @@ def leave_alone(rank, size):
     return None
 
 
-def test_a_rank_that_is_out_and_alone_says_so_at_once():
+def test_a_rank_that_is_excluded_and_alone_gets_an_error_at_once():
     options = Options(straggler_log_bytes=1 << 20, shutdown_linger_ms=100)
     took, text = run_ranks(3, leave_alone, options=options, group_timeout=20.0)[2]
     assert took < 3.0
-    # Depends on how many others are still leaving when it asks.
+    # The text depends on the number of ranks that are still leaving.
     sentences = ["have left or are lost", "has left group", "left the group or failed"]
     assert any(sentence in text for sentence in sentences), text
 
 
 def lose_the_majority(rank, size, folder):
-    """Rank 2 is left out; then rank 1 dies, and rank 0 takes no other step."""
+    """Rank 2 is excluded. Then rank 1 dies, and rank 0 does no more steps."""
     is_out, is_over = Path(folder, "out"), Path(folder, "over")
     policy = SkipStraggler(min_contributors=1, floor_ms=5, log_full="leave")
     _, handle, step = training(policy=policy)
@@ -148,14 +148,14 @@ def lose_the_majority(rank, size, folder):
     return None
 
 
-def test_who_is_out_of_a_view_that_lost_its_majority_hears_it_at_once(tmp_path):
+def test_an_excluded_rank_gets_an_error_at_once_if_the_view_lost_its_majority(tmp_path):
     results = run_ranks(
         3, lose_the_majority, str(tmp_path), options=SMALL_LOG, may_die=[1]
     )
     text, culprit, took = results[2]
     assert culprit == 1, text
     assert "rank 1 left the group or failed" in text
-    assert took < 5.0  # of 30 s that calls of the group may take
+    assert took < 5.0  # limit for calls of the group: 30 s
     assert "rank 1 is lost" in results[0][0]
 
 
@@ -172,7 +172,7 @@ def train_until_another_dies(rank, size):
     return None
 
 
-def test_an_error_of_a_backward_says_which_rank_caused_it():
+def test_an_error_in_a_backward_names_the_rank_that_caused_it():
     # The first steps wait for all ranks.
     results = run_ranks(2, train_until_another_dies, may_die=[1])
     assert results[0] == (1, "all_reduce", True)

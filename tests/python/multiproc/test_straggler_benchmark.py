@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Small runs of the benchmark's ranks, on hosts with slow links. No bar is judged."""
+"""Small runs of the benchmark's ranks, on hosts with slow links; no speed is judged."""
 
 import pytest
 
@@ -33,15 +33,15 @@ def test_arms_take_turns_and_a_link_is_slow_for_one_block():
     ]  # fmt: skip
     with runs.lab_of() as lab:
         found = runs.run(lab, blocks)
-        # What a block changed is over for the next.
+        # Changes made by a block end with the block.
         assert {(link.up_mbit, link.down_mbit) for link in lab.links} == {(MBIT, MBIT)}
     records.check_bits(found)
     assert [len(record.by_rank) for record in found] == [4] * 5
     assert found[0].by_rank[BAD]["ends"] == []
     times = {record.block.name: records.op_times(record) for record in found}
     assert [len(times[name]) for name in times] == [3, 3, 3, 4, 4]
-    # 384 KiB of rank 3 at 5 Mbit/s are 600 ms, less the burst of 96 KiB. The last one
-    # gets the link back when rank 0 has ended it.
+    # 384 KiB of rank 3 at 5 Mbit/s take 600 ms, minus the burst of 96 KiB. The last
+    # call has the fast link again, because rank 0 has ended the block.
     assert min(times["slow"][1:3]) > 400
     assert len(found[3].done) == 1
     late = found[4].by_rank[BAD]
@@ -71,7 +71,7 @@ def test_training_catches_up_and_its_parameters_are_compared():
 
 
 @pytest.mark.beside
-def test_a_rank_that_fails_is_one_sentence():
+def test_a_failing_rank_is_reported_in_one_sentence():
     block = Block(
         name="killed", arm="strict", ops=400, num_bytes=SMALL,
         actions=(Action(do="kill", at_op=3),),

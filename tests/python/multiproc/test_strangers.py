@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A group of three at work, and a fourth process that attacks its ports."""
+"""A group of three in use, and a fourth process that attacks its ports."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from aikido_torch.testing import run_ranks
 ATTACKER = 3
 HANDSHAKE_MS = 400
 FLOOD = 1000
-# The beginning of a greeting of version 21: token, rank 1 of 3 and a text follow.
+# Begin of a greeting of version 21; token, rank 1 of 3 and a text must follow.
 GREETING = b"AIKIDO" + (21).to_bytes(2, "little") + (60).to_bytes(4, "little")
 TEXTS = {
     "a request": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" * 20,
@@ -57,13 +57,13 @@ def wait_for(path):
 
 
 def publish(path, text=""):
-    """Whoever waits for the file finds the whole text."""
+    """Writes a file so that a waiting reader finds the complete text."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)
 
 
 def attack(addresses):
-    """Returns how many connections each port has seen."""
+    """Returns the number of connections to each port."""
     allow_descriptors(4096)
     connections = []
 
@@ -73,7 +73,7 @@ def attack(addresses):
 
     for text in TEXTS.values():
         for address in addresses:
-            # Cut by the group before all is sent: as it should be.
+            # The group may cut the connection before all data is sent.
             with contextlib.suppress(ConnectionError):
                 connect(address).sendall(text)
     slow = [connect(address) for address in addresses for _ in range(10)]
@@ -104,7 +104,7 @@ def defend(rank, folder):
     publish(folder / f"address-{rank}", runtime.address)
     attacked, peak = [], 0
     is_over = torch.zeros(1)
-    while is_over.item() == 0:  # all agree when it is over
+    while is_over.item() == 0:  # all ranks agree on the end
         attacked.append(reduce(20))
         peak = max(peak, len(os.listdir("/proc/self/fd")))
         is_over.fill_(float((folder / "over").exists()))
@@ -138,14 +138,14 @@ def besiege(rank, size, name):
     return None
 
 
-def test_a_group_goes_on_while_a_stranger_attacks_its_ports(tmp_path):
+def test_a_group_works_while_a_foreign_process_attacks_its_ports(tmp_path):
     env = {"AIKIDO_TRANSPORT_HANDSHAKE_TIMEOUT_MS": str(HANDSHAKE_MS)}
     *members, _ = run_ranks(4, besiege, str(tmp_path), backend=None, env=env)
     for seen in members:
         print(seen)
         assert seen["strangers"] == seen["expected"]
-        # The last 256 that have said nothing yet, and one that is being accepted.
+        # The last 256 connections that have sent nothing, and one in accept().
         assert seen["peak"] <= 257
         assert seen["left"] == 0
-        # The attacker takes processor time as well.
+        # The attacker uses processor time too.
         assert seen["attacked_ms"] < 4 * seen["alone_ms"] + 10

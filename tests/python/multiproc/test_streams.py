@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Calls on a stream of the caller's own: after what is pending there."""
+"""Calls on a user stream run after the pending work of that stream."""
 
 import time
 
@@ -10,11 +10,11 @@ import torch.distributed as dist
 
 from aikido_torch.testing import run_ranks
 
-CYCLES = 500_000_000  # some tenths of a second
+CYCLES = 500_000_000  # about 0.3 s
 
 
 def write_to_what_a_stream_still_fills(rank, size):
-    """Each output is filled late on a side stream; what the call wrote must stay."""
+    """A side stream fills each output late; the result of the call must remain."""
     torch.cuda.init()
     dist.barrier()
     shapes = {"dense": (4, 4), "strided": (4, 8)}
@@ -41,7 +41,7 @@ def write_to_what_a_stream_still_fills(rank, size):
                 torch.cuda._sleep(CYCLES)
                 out.fill_(-1.0)
                 call(out).wait()
-                # Of this stream alone: nobody has told another one to wait for it.
+                # Copied on this stream; no other stream was told to wait for the call.
                 if not bool((out.cpu() == 5.0).all()):
                     wrong.append(f"{name}, {layout}: read before it was there")
             torch.cuda.synchronize()
@@ -51,18 +51,18 @@ def write_to_what_a_stream_still_fills(rank, size):
 
 
 @pytest.mark.gpu
-def test_what_a_call_writes_comes_after_what_is_pending_on_the_stream():
+def test_the_result_of_a_call_comes_after_the_pending_work_of_the_stream():
     assert run_ranks(2, write_to_what_a_stream_still_fills) == [[]] * 2
 
 
 def drive_a_device(rank, size):
-    """What the host does not wait for, what it gets, and what is refused."""
+    """Waits of the host on a real device, results, and refused calls."""
     torch.cuda.init()
     torch.cuda.set_device(rank % torch.cuda.device_count())
     found = {}
-    count = 16 << 20  # goes in parts
+    count = 16 << 20  # large enough to be split into parts
     big = (torch.arange(count, device="cuda") % 1000 + rank).float()
-    dist.all_reduce(big.clone())  # streams, pinned memory and links are there
+    dist.all_reduce(big.clone())  # creates streams, pinned memory and links
     dist.barrier()
     torch.cuda.synchronize()
     torch.cuda._sleep(CYCLES)
@@ -72,11 +72,11 @@ def drive_a_device(rank, size):
     behind = dist.all_reduce(small, async_op=True)
     found["returned in ms"] = 1e3 * (time.perf_counter() - began)
     work.wait()
-    doubled = big * 2  # on this stream, behind the result
+    doubled = big * 2  # queued on this stream after the result
     behind.wait()
     expected = size * (torch.arange(count, device="cuda") % 1000) + sum(range(size))
     found["sum"] = bool((doubled == 2 * expected).all()) and small.item() == size
-    # Works and tensors that nobody keeps.
+    # Dropped works and tensors.
     for _ in range(20):
         tensor = torch.full((1 << 20,), float(rank), device="cuda")
         dist.all_reduce(tensor, async_op=True)
@@ -99,15 +99,15 @@ def drive_a_device(rank, size):
 
 
 @pytest.mark.gpu
-def test_a_call_returns_at_once_and_its_result_is_in_the_order_of_the_stream():
+def test_a_call_returns_at_once_and_its_result_follows_the_order_of_the_stream():
     for found in run_ranks(2, drive_a_device):
-        assert found.pop("returned in ms") < 100  # the sleep alone takes more
+        assert found.pop("returned in ms") < 100  # less than the sleep alone
         assert found == dict.fromkeys(("sum", "future", "captured", "after"), True)
 
 
 def run_out_of_memory(rank, size):
     torch.cuda.set_device(rank % torch.cuda.device_count())
-    gaps = torch.ones(1 << 20, 2, device="cuda")[:, 0]  # copied on the device first
+    gaps = torch.ones(1 << 20, 2, device="cuda")[:, 0]  # is copied on the device first
     if rank == 0:
         torch.cuda.set_per_process_memory_fraction(1e-9)
     try:
@@ -122,7 +122,7 @@ def run_out_of_memory(rank, size):
 
 
 @pytest.mark.gpu
-def test_want_of_device_memory_fails_that_call_alone():
+def test_out_of_device_memory_fails_only_that_call():
     (own, first), (told, second) = run_ranks(2, run_out_of_memory)
     assert (
         "all_reduce on rank 0: the copy to the host of 4194304 bytes of cuda:0" in own

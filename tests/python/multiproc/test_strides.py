@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Tensors whose elements do not lie one behind another, in every call of theirs."""
+"""Tensors that are not contiguous, in every call that accepts them."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ LAYOUTS = ("channels_last", "transposed", "gaps")
 
 
 def laid_out(layout, data):
-    """A tensor with these values, and between them values that must stay."""
+    """A tensor with these values; memory between its elements must not change."""
     if layout == "channels_last":
         return data.to(memory_format=torch.channels_last)
     if layout == "transposed":
@@ -34,7 +34,7 @@ def data(*key):
 
 
 class Call:
-    """One call of a rank; `layout` is that of its inputs, its outputs, or both."""
+    """One call on one rank; `layout` applies to its inputs, its outputs, or both."""
 
     def __init__(self, rank, size, layout, of):
         self.rank, self.size, self.everybody = rank, size, range(size)
@@ -195,7 +195,7 @@ def wrong_calls(rank, size):
         for of in ("in", "out", "in and out"):
             for call in CALLS:
                 got, wanted = call(Call(rank, size, layout, of))
-                # Strides that differ between the ranks give the same values.
+                # Ranks with different strides get the same values.
                 odd = layout if rank == 0 else CONTIGUOUS
                 got_odd, _ = call(Call(rank, size, odd, of))
                 for tensors in (got, got_odd):
@@ -210,12 +210,12 @@ def wrong_calls(rank, size):
     return wrong
 
 
-def test_every_call_gives_the_same_for_any_strides():
+def test_every_call_gives_the_same_result_for_any_strides():
     assert run_ranks(3, wrong_calls) == [[]] * 3
 
 
 def keep_autograd_out(rank, size):
-    """Parameters, and tensors of inference mode: what contiguous ones may, they may."""
+    """Parameters and tensors of inference mode may be strided too."""
     leaf = torch.nn.Parameter(laid_out("transposed", data(rank)))
     version = leaf._version
     dist.broadcast(leaf, src=0)
@@ -230,7 +230,7 @@ def keep_autograd_out(rank, size):
     ]
 
 
-def test_autograd_has_no_say_in_what_a_call_writes():
+def test_autograd_does_not_forbid_or_record_the_writes_of_a_call():
     assert run_ranks(2, keep_autograd_out) == [[True] * 3] * 2
 
 
@@ -254,13 +254,13 @@ def refuse(rank, size):
         with pytest.raises(ConfigError) as caught:
             call()
         texts[name] = str(caught.value)
-    # To be read only: the same element may be given again and again.
+    # An input may share memory between its elements.
     outs = [torch.zeros(4) for _ in range(size)]
     dist.all_gather(outs, shared)
     return texts, torch.cat(outs).tolist()
 
 
-def test_outputs_that_share_memory_and_tensors_cut_for_all_ranks_are_refused():
+def test_outputs_with_shared_memory_and_unfit_sizes_are_refused():
     for rank, (texts, after) in enumerate(run_ranks(2, refuse)):
         assert after == [1.0] * 8
         assert texts["all_reduce"] == (

@@ -39,18 +39,18 @@ def one_is_late(rank, size, late_s):
     return trace.take()
 
 
-def test_waiting_for_a_late_rank_is_told_apart_from_the_transfer():
+def test_waiting_for_a_late_rank_is_separate_from_the_transfer():
     dumps = run_ranks(3, one_is_late, 0.25)
     assert len({dump.job for dump in dumps}) == 1
     for dump in dumps[:2]:
         (call,) = [s for s in dump.spans if s.kind == Kind.OPERATION]
         assert call.peer == 2
         waited = call.first_ns - call.begin_ns
-        assert waited > 100 * MS  # of 250, after a barrier that ends here sooner
+        assert waited > 100 * MS  # of 250 ms; this rank leaves the barrier earlier
         assert call.end_ns - call.first_ns < waited
     (last,) = [s for s in dumps[2].spans if s.kind == Kind.OPERATION]
     assert last.first_ns == last.begin_ns
-    # One clock: all of them see the late call at the same time.
+    # On one clock, all ranks see the late call at the same time.
     called = [
         s.begin_ns if dump.rank == 2 else s.first_ns
         for dump in dumps
@@ -60,7 +60,7 @@ def test_waiting_for_a_late_rank_is_told_apart_from_the_transfer():
     assert max(called) - min(called) < 20 * MS
 
 
-def test_what_one_sends_the_others_receive_byte_by_byte():
+def test_received_bytes_match_the_sent_bytes():
     dumps = run_ranks(3, one_is_late, 0.0)
     sent, received = {}, {}
     for dump in dumps:
@@ -76,7 +76,7 @@ def test_what_one_sends_the_others_receive_byte_by_byte():
                 assert s.begin_ns <= s.first_ns <= s.end_ns
     assert sent.keys() == received.keys()
     assert len(sent) == 6
-    # Frames that came before the receiver was recording are not among its spans.
+    # Frames that arrived before the receiver recorded have no spans there.
     for key, num_bytes in sent.items():
         assert received[key] <= num_bytes
 
@@ -88,7 +88,7 @@ def clocks(rank, size):
 
 
 @pytest.mark.alone
-def test_ranks_of_one_machine_find_that_they_have_one_clock():
+def test_ranks_of_one_machine_find_that_they_share_a_clock():
     for clock in run_ranks(4, clocks):
         assert clock is not None
         assert abs(clock.offset_ns) < 0.5 * MS
@@ -96,7 +96,7 @@ def test_ranks_of_one_machine_find_that_they_have_one_clock():
 
 
 def pairs(rank, size, late_s):
-    """Two groups; in each the second member is late."""
+    """Two groups; the second member of each is late."""
     groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     gone = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     own = groups[rank // 2]
@@ -111,7 +111,7 @@ def pairs(rank, size, late_s):
     return trace.take(), trace.take(group=own)
 
 
-def test_peers_in_a_part_of_the_ranks_are_ranks_of_the_job():
+def test_peers_in_subgroups_are_named_by_their_rank_of_the_job():
     dumps, of_pairs = zip(*run_ranks(4, pairs, 0.25), strict=True)
     for dump in dumps:
         other = dump.rank ^ 1
@@ -135,7 +135,7 @@ def test_peers_in_a_part_of_the_ranks_are_ranks_of_the_job():
 
 
 def one_does_not_call(rank, size):
-    """Rank 3, until all have taken their spans."""
+    """Rank 3 calls only after all ranks have taken their spans."""
     own = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
     dist.barrier()
     trace.start()
@@ -155,7 +155,7 @@ def one_does_not_call(rank, size):
     return dump, trace.take()
 
 
-def test_the_tool_of_torch_finds_who_did_not_make_a_call_that_hangs(tmp_path):
+def test_the_tool_of_torch_names_the_rank_without_the_hanging_call(tmp_path):
     dumps, later = zip(*run_ranks(4, one_does_not_call), strict=True)
     (hung,) = [s for s in dumps[2].spans if s.outcome == Outcome.OPEN]
     assert hung.peer == 3
@@ -169,7 +169,7 @@ def test_the_tool_of_torch_finds_who_did_not_make_a_call_that_hangs(tmp_path):
 
 
 def one_primary_is_late(rank, size, num_calls, late_calls):
-    """Rank 2 of three primaries, whose data shard rank 3 has as well."""
+    """Rank 2 of three primaries is late; rank 3 shadows its data shard."""
     policy = ActiveBackup(min_contributors=1, floor_ms=60, ceiling_ms=60)
     dist.barrier()
     trace.start()
@@ -194,12 +194,13 @@ def one_primary_is_late(rank, size, num_calls, late_calls):
     return trace.take(), outcomes
 
 
-def test_a_report_names_the_backup_that_stood_in_for_a_late_primary(tmp_path, capsys):
+def test_a_report_names_the_backup_of_a_late_primary(tmp_path, capsys):
     num_calls = 10
     results = run_ranks(4, one_primary_is_late, num_calls, (5, 6))
     dumps, outcomes = zip(*results, strict=True)
     assert all(told == outcomes[0] for told in outcomes)
-    # What the outcomes say: a busy machine makes others late as well.
+    # The expectation comes from the outcomes: on a busy machine other ranks are late
+    # too.
     expected = {}
     for primary in range(3):
         calls, steps, num_bytes, own, without = 0, set(), 0, 0, 0
@@ -227,7 +228,7 @@ def test_a_report_names_the_backup_that_stood_in_for_a_late_primary(tmp_path, ca
 
 
 def overtake(rank, size, num_bulk, num_urgent):
-    """Urgent messages, one after the other, while bulk is on its way."""
+    """Urgent messages one after the other while bulk messages are in progress."""
     bulk = [torch.ones(8 << 20) for _ in range(num_bulk)]
     urgent = [torch.ones(1024) for _ in range(num_urgent)]
     dist.barrier()
@@ -252,13 +253,13 @@ def overtake(rank, size, num_bulk, num_urgent):
     return trace.take(), counters["preemptions"]
 
 
-def test_a_message_that_urgent_ones_overtake_has_pauses_that_name_them(tmp_path):
+def test_an_overtaken_message_has_pauses_that_name_the_urgent_ones(tmp_path):
     through_sockets = Options(transport_shared_memory_bytes=0)
     dumps, preemptions = zip(
         *run_ranks(2, overtake, 4, 20, options=through_sockets), strict=True
     )
     pauses = [p for p in trace.pauses_of(dumps[0].spans) if p.by and p.by.priority == 7]
-    # Several may have gone in one pause.
+    # One pause can hold several urgent messages.
     assert 0 < len(pauses) <= preemptions[0] <= 3 * len(pauses)
     for pause in pauses:
         assert pause.reason == "paused for priority 7"
@@ -307,7 +308,7 @@ def test_calls_of_a_training_belong_to_its_steps():
 
 
 def train_until_traced(rank, size, file):
-    """Steps, until somebody has what he asked for; rank 0 then tells the others."""
+    """Trains until the requested trace exists; then rank 0 ends the training."""
     net = torch.nn.Linear(64, 8)
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -330,7 +331,7 @@ def train_until_traced(rank, size, file):
         optimizer.zero_grad()
         model(torch.randn(4, 64)).sum().backward()
         optimizer.step()
-        # The command has to start first, and then all ranks to hear of it.
+        # The command has to start, and all ranks have to read the request.
         while watch.step == 50 and arming is not None and arming.poll() is None:
             if Board(base_of(_get_default_store())).num_requests():
                 break
@@ -342,7 +343,7 @@ def train_until_traced(rank, size, file):
     return "" if arming is None else arming.communicate()[0].decode()
 
 
-def test_a_program_outside_of_the_job_traces_steps_of_all_its_ranks(tmp_path):
+def test_a_program_outside_the_job_traces_steps_of_all_ranks(tmp_path):
     file = tmp_path / "all.json"
     said = run_ranks(3, train_until_traced, str(file), rendezvous="tcp", deadline=100)
     assert "steps 60 to 63 of 3 ranks" in said[0], said[0]
@@ -353,11 +354,11 @@ def test_a_program_outside_of_the_job_traces_steps_of_all_its_ranks(tmp_path):
             for e in events
             if e["pid"] == rank and e.get("cat") == "operation" and "step" in e["args"]
         }
-        assert steps == {59, 60, 61, 62, 63}  # and the one before
+        assert steps == {59, 60, 61, 62, 63}  # the requested steps and the step before
 
 
 def train_and_arm(rank, size, file):
-    """Rank 1 has steps 30 to 33 of all ranks traced, while all train."""
+    """Rank 1 requests a trace of steps 30 to 33 of all ranks while all train."""
     net = torch.nn.Linear(64, 8)
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -376,7 +377,7 @@ def train_and_arm(rank, size, file):
     return None if asked is None else [dump.rank for dump in asked.result()]
 
 
-def test_any_rank_has_steps_of_all_ranks_traced(tmp_path):
+def test_any_rank_can_request_a_trace_of_all_ranks(tmp_path):
     file = tmp_path / "all.json"
     assert run_ranks(3, train_and_arm, str(file), rendezvous="tcp")[1] == [0, 1, 2]
     events = json.loads(file.read_text())["traceEvents"]
@@ -399,7 +400,7 @@ def has_time_namespaces():
 @pytest.mark.skipif(
     not has_time_namespaces(), reason="needs root and time namespaces (Linux 5.6)"
 )
-def test_ranks_whose_clocks_are_5_s_apart_are_laid_on_one(tmp_path):
+def test_clocks_of_ranks_that_are_5_s_apart_are_aligned(tmp_path):
     ahead_s = (0, 5, 3)
     ranks, dumps = [], []
     for rank, seconds in enumerate(ahead_s):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Conjugate and negative views: what they show counts, not what their memory holds."""
+"""Conjugate and negative views: their shown values count, not their memory."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def data(*key):
 
 
 def shown(kind, values):
-    """A view that shows `values`, over memory that does not hold them."""
+    """A view that shows `values` over memory with other values."""
     if kind == "conj":
         return values.conj().resolve_conj().conj()
     if kind == "neg":
@@ -37,7 +37,7 @@ def plain(tensor):
 
 
 def with_functions_of_ours(rank, size):
-    """Views on rank 0 only, and on all: each call ends with the same values."""
+    """Views on rank 0 only, then on all ranks; each call gives the same values."""
     wrong = []
     for kind in KINDS:
         for on in ((0,), range(size)):
@@ -61,7 +61,7 @@ def with_functions_of_ours(rank, size):
     return wrong
 
 
-def test_our_functions_take_and_fill_views_by_what_they_show():
+def test_functions_of_aikido_read_and_write_the_shown_values_of_views():
     assert run_ranks(2, with_functions_of_ours) == [[]] * 2
 
 
@@ -70,8 +70,11 @@ def negative(values):
 
 
 def with_functions_of_torch(rank, size):
-    """Inputs only: torch hands every backend a copy of a view, so that what is written
-    to one is lost. Of conjugate views it refuses to make real numbers."""
+    """Views as inputs only.
+
+    Torch passes every backend a copy of a view, so that results written to it are lost.
+    Conjugate views are left out, because torch cannot view them as real numbers.
+    """
     given = [torch.arange(4.0) * (r + 1) + 1 for r in range(size)]
     total = sum(given)
     view = negative(given[rank])
@@ -89,7 +92,7 @@ def with_functions_of_torch(rank, size):
     received = torch.zeros(4)
     dist.recv(received, (rank - 1) % size)
     sent.wait()
-    # Its values are such a view.
+    # The values of the sparse tensor are a negative view.
     sparse = torch.sparse_coo_tensor(torch.arange(4)[None], view, (4,))
     dist.all_reduce(sparse)
     halves = [t.split(4 // size)[rank] for t in given]

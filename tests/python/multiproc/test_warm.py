@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Programs that are forked from a process which has imported torch."""
+"""Programs that are forked from a process that has already imported torch."""
 
 import json
 import multiprocessing
@@ -29,12 +29,12 @@ def file_of(tmp_path, code):
 
 
 def end_of(process):
-    """What it printed, and its exit code."""
+    """Output of the process, and its exit code."""
     with process.stdout as stream:
         return stream.read().decode(), process.wait()
 
 
-def test_a_program_finds_what_a_shell_would_give_it(tmp_path, monkeypatch):
+def test_a_program_finds_the_environment_of_a_shell(tmp_path, monkeypatch):
     path = file_of(
         tmp_path,
         """
@@ -81,13 +81,13 @@ def test_a_program_finds_what_a_shell_would_give_it(tmp_path, monkeypatch):
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, ""),
     ],
 )
-def test_how_a_program_ends_is_told(tmp_path, ends, code, said):
+def test_the_exit_of_a_program_is_reported(tmp_path, ends, code, said):
     found = end_of(Process(Program(file_of(tmp_path, ends)), os.environ, None))
     assert said in found[0]
     assert found[1] == code
 
 
-def test_programs_share_what_is_imported_and_have_their_own_threads(tmp_path):
+def test_programs_share_imported_modules_and_have_their_own_threads(tmp_path):
     path = file_of(
         tmp_path,
         """
@@ -155,7 +155,7 @@ def test_a_program_of_a_lab_runs_in_its_host(tmp_path):
         assert end.events[0]["size"] == "2"
 
 
-def test_ranks_of_this_machine_meet(tmp_path):
+def test_ranks_on_this_machine_form_a_group(tmp_path):
     path = file_of(
         tmp_path,
         f"""
@@ -196,7 +196,7 @@ def test_the_first_rank_that_fails_ends_the_others(tmp_path):
 
 
 def test_ranks_that_run_past_their_limit_are_stopped(tmp_path):
-    # Or the second might be over before torch is imported, and nobody hangs anywhere.
+    # Starts the server first, so that importing torch does not use up the limit.
     end_of(Process(Program(file_of(tmp_path, "")), os.environ, None))
     path = file_of(tmp_path, "import time; time.sleep(60)")
     with pytest.raises(
@@ -209,7 +209,7 @@ def test_ranks_that_run_past_their_limit_are_stopped(tmp_path):
     ("number", "what"),
     [(signal.SIGKILL, "has ended with code -9"), (signal.SIGSTOP, "does not answer")],
 )
-def test_a_server_that_fails_is_told_and_replaced(tmp_path, number, what, monkeypatch):
+def test_a_failed_server_is_reported_and_replaced(tmp_path, number, what, monkeypatch):
     monkeypatch.setattr(Process, "_server", None)
     path = file_of(tmp_path, "import os; print(os.getppid())")
     parent = int(end_of(Process(Program(path), os.environ, None))[0])
