@@ -19,7 +19,7 @@ TEST_CASE("a block is as large as asked, aligned and writable to its end") {
   }
 }
 
-TEST_CASE("no bytes need no memory") {
+TEST_CASE("a block of zero bytes needs no memory") {
   BufferPool pool(1 << 20);
   Buffer b = pool.take(0);
   CHECK_FALSE(b);
@@ -40,7 +40,7 @@ TEST_CASE("a returned block is used again for about the same size") {
   CHECK(pool.idle_bytes() == 0);
 }
 
-TEST_CASE("no more than the limit lies idle") {
+TEST_CASE("idle blocks take no more memory than the limit") {
   BufferPool pool(10'000);
   { Buffer a = pool.take(8000), b = pool.take(8000); }
   CHECK(pool.idle_bytes() > 0);

@@ -25,7 +25,7 @@ TEST_CASE("a failing check names its place, its condition and the values", "[bas
   CHECK(message.find("1 > 2 does not hold, left 1 right 2.") != std::string::npos);
 }
 
-TEST_CASE("a check that holds does not look at its values", "[base]") {
+TEST_CASE("a check that holds does not evaluate its values", "[base]") {
   int looked = 0;
   AIKIDO_CHECK(true, ++looked);
   CHECK(looked == 0);

@@ -17,7 +17,7 @@ std::vector<std::byte> pattern(size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("a copy, by whatever way, has all bytes and touches no others") {
+TEST_CASE("a copy has all bytes and changes no others, by each method") {
   const auto from = pattern(4200);
   constexpr std::byte kUntouched{0xee};
   const auto check = [&](auto copy_bytes) {

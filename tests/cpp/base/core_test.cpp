@@ -52,7 +52,7 @@ TEST_CASE("a thread moves to another core and may run on the same ones", "[unit]
   CHECK(CPU_EQUAL(&before, &after));
 }
 
-TEST_CASE("a thread that may run on one core only stays there", "[unit]") {
+TEST_CASE("a thread that may only run on one core stays there", "[unit]") {
   cpu_set_t one, after;
   CPU_ZERO(&one);
   bool is_set = false, could_move = true;
@@ -67,7 +67,7 @@ TEST_CASE("a thread that may run on one core only stays there", "[unit]") {
   CHECK(CPU_EQUAL(&one, &after));
 }
 
-TEST_CASE("a thread keeps away from the core that it has left last until it is back") {
+TEST_CASE("a thread avoids the core that it left last, until it comes back") {
   const int num_times = GENERATE(1, 2);
   cpu_set_t before, away, after;
   bool has_left = true;
@@ -108,7 +108,7 @@ TEST_CASE("a core affinity that other code has set stays") {
   CHECK(CPU_EQUAL(&left, &after));
 }
 
-TEST_CASE("the time that a ready thread has no core is counted") {
+TEST_CASE("the time in which a ready thread has no core is counted") {
   std::atomic<bool> is_over{false};
   std::optional<Duration> first, second;
   Duration on_core{}, total{};
@@ -151,7 +151,7 @@ TEST_CASE("the time that a ready thread has no core is counted") {
   CHECK(waited < 1.2 * (total - on_core));
 }
 
-TEST_CASE("more ready threads than cores do not fit them") {
+TEST_CASE("more ready threads than cores are reported as too many") {
   // Some systems always report that the threads do not fit the cores.
   if (!aikido::ReadyThreads().fit_cores()) return;
   const long num_cores = ::sysconf(_SC_NPROCESSORS_ONLN);

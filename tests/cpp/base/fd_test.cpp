@@ -35,7 +35,7 @@ TEST_CASE("a descriptor is closed when its owner goes", "[base]") {
   CHECK(is_open(ends[0]));
 }
 
-TEST_CASE("moving hands the descriptor over and closes the one replaced", "[base]") {
+TEST_CASE("a move hands the descriptor over and closes the replaced one", "[base]") {
   const auto ends = open_pipe();
   Fd reader(ends[0]);
   Fd writer(ends[1]);
@@ -57,7 +57,7 @@ int in_child(Body body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-TEST_CASE("a forked child has only the private descriptors closed", "[base]") {
+TEST_CASE("a forked child closes the private descriptors and no others", "[base]") {
   const auto ends = open_pipe();
   Fd shared(ends[0]);
   Fd secret(ends[1]);
@@ -71,7 +71,9 @@ TEST_CASE("a forked child has only the private descriptors closed", "[base]") {
         0);  // each further child closes it again
 }
 
-TEST_CASE("a closed private descriptor does not affect its number", "[base]") {
+TEST_CASE(
+    "a new descriptor with the number of a closed private one stays open in a child",
+    "[base]") {
   const auto ends = open_pipe();
   {
     Fd secret(ends[1]);
@@ -84,7 +86,8 @@ TEST_CASE("a closed private descriptor does not affect its number", "[base]") {
   CHECK(in_child([&] { return is_open(ends[1]) ? 1 : 0; }) == 1);
 }
 
-TEST_CASE("a child's copy of an owner closes nothing", "[base]") {
+TEST_CASE("a child's copy of an owner does not close a descriptor of the same number",
+          "[base]") {
   const auto ends = open_pipe();
   const Fd reader(ends[0]);
   Fd secret(ends[1]);
@@ -96,7 +99,7 @@ TEST_CASE("a child's copy of an owner closes nothing", "[base]") {
         }) == 1);
 }
 
-TEST_CASE("an empty owner holds nothing and may be reset", "[base]") {
+TEST_CASE("an empty owner has no descriptor and may be reset", "[base]") {
   Fd fd;
   CHECK_FALSE(fd.is_open());
   fd.reset();

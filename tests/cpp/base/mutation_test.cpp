@@ -8,7 +8,7 @@
 
 using namespace aikido;
 
-TEST_CASE("a mutation is found by its name, and no two share one") {
+TEST_CASE("a mutation is found by its name, and no two mutations share a name") {
   std::set<std::string_view> names;
   for (const auto name : kMutationNames) {
     CHECK(names.insert(name).second);
@@ -20,7 +20,8 @@ TEST_CASE("a mutation is found by its name, and no two share one") {
   CHECK_FALSE(mutation_named("minority_view"));
 }
 
-TEST_CASE("outside of the simulator every rule is obeyed, at no cost") {
+TEST_CASE(
+    "outside of the simulator no rule is switched off, and the query costs nothing") {
   static_assert(!mutated(Mutation::kAcceptAfterPromise));
   static_assert(!mutated(Mutation::kMaskFromReceiver));
   SUCCEED();

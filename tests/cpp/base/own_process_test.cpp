@@ -9,7 +9,9 @@
 
 using aikido::OwnProcess;
 
-TEST_CASE("a forked child is another process, and has its own", "[unit]") {
+TEST_CASE(
+    "an object of the parent is not in a forked child, and an object of the child is",
+    "[unit]") {
   const OwnProcess parents;
   CHECK(parents.is_here());
   const pid_t child = ::fork();

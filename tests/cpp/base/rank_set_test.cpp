@@ -31,7 +31,7 @@ TEST_CASE("a rank set holds each rank once, in worlds of any size") {
   }
 }
 
-TEST_CASE("a rank set is its bits, rank 0 lowest") {
+TEST_CASE("the bits of a rank set are its ranks, with rank 0 lowest") {
   RankSet set(70);
   set.insert(Rank(0));
   set.insert(Rank(5));

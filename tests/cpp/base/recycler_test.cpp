@@ -13,7 +13,7 @@
 
 using namespace aikido;
 
-TEST_CASE("a block that was given back is the next one of its size") {
+TEST_CASE("a block that was given back is the next block of its size") {
   if (!Recycler::kKeepsBlocks) return;
   Recycler recycler(1 << 10);
   Recycling<uint64_t> words(recycler);
@@ -53,7 +53,7 @@ TEST_CASE("kept bytes are limited, and large blocks are not kept") {
   CHECK(large.idle_bytes() == Recycler::kLargest);
 }
 
-TEST_CASE("idle blocks of other sizes make room") {
+TEST_CASE("idle blocks of other sizes are freed to make room") {
   if (!Recycler::kKeepsBlocks) return;
   Recycler recycler(256);
   Recycling<std::byte> bytes(recycler);
@@ -84,7 +84,7 @@ TEST_CASE("idle blocks of other sizes make room") {
   CHECK(recycler.idle_bytes() == 256);
 }
 
-TEST_CASE("containers use their memory again, and take it along when they move") {
+TEST_CASE("containers reuse their memory, and keep it when they move") {
   if (!Recycler::kKeepsBlocks) return;
   Recycler recycler(4 << 10);
   {

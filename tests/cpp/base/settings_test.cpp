@@ -28,7 +28,7 @@ TEST_CASE("a setting has three names made from one") {
   CHECK(spec.option() == "transport_chunk_bytes");
 }
 
-TEST_CASE("every default is in its range, every name is there once") {
+TEST_CASE("every default is in its range, and every name exists once") {
   std::set<std::string> names;
   const Settings defaults;
   for (const SettingSpec& spec : settings_table()) {
@@ -55,7 +55,7 @@ TEST_CASE("an option wins over a variable, a variable over the default") {
   CHECK(all->sources.at("shutdown_linger_ms") == SettingSource::kDefault);
 }
 
-TEST_CASE("a given value counts as given even if it is the default") {
+TEST_CASE("a given value counts as given, even if it equals the default") {
   auto all =
       resolve({{"transport_priority", "0"}}, {{"AIKIDO_TRANSPORT_CREDIT_BYTES", "0"}});
   REQUIRE(all.is_ok());
@@ -79,7 +79,7 @@ TEST_CASE("a value that does not fit is named with its source and range") {
   }
 }
 
-TEST_CASE("a text that has choices is one of them") {
+TEST_CASE("a text setting with choices accepts these choices only") {
   CHECK(
       resolve({{"collectives_algorithm", "tree"}}, {})->values.collectives_algorithm ==
       "tree");
@@ -93,7 +93,7 @@ TEST_CASE("a text that has choices is one of them") {
   CHECK(resolve({{"socket_ifname", "whatever"}}, {}).is_ok());
 }
 
-TEST_CASE("a rank may miss a few heartbeats, or none count") {
+TEST_CASE("the heartbeat time-out is at least three intervals, or switched off") {
   const auto message = [](const char* interval, const char* timeout) {
     return resolve({{"heartbeat_interval_ms", interval}},
                    {{"AIKIDO_HEARTBEAT_TIMEOUT_MS", timeout}})
@@ -115,7 +115,7 @@ TEST_CASE("the error of an unknown option lists the known options") {
                               "transport_chunk_bytes, ") == 0);
 }
 
-TEST_CASE("the agreed text holds what all members share, and only that") {
+TEST_CASE("the agreed text holds the settings that all members share, and no others") {
   Settings a, b;
   CHECK(agreed_text(a).find("transport_eager_bytes=262144") == 0);
   b.transport_chunk_bytes = 8192;

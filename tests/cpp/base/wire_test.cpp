@@ -33,7 +33,7 @@ TEST_CASE("values come back in the order in which they were appended") {
   CHECK(bytes.empty());
 }
 
-TEST_CASE("a reader that has come to the end stays there") {
+TEST_CASE("a reader that has reached the end reads nothing more") {
   std::vector<std::byte> out;
   append_value(out, uint32_t{7});
   std::span<const std::byte> bytes(out);
@@ -46,7 +46,7 @@ TEST_CASE("a reader that has come to the end stays there") {
   CHECK(bytes.size() == 4);
 }
 
-TEST_CASE("a count is believed as far as there are bytes for it") {
+TEST_CASE("a count is refused if fewer bytes follow than it announces") {
   struct Row {
     uint32_t count;
     size_t bytes_each, rest, expected;

@@ -112,7 +112,8 @@ TEST_CASE("every bf16 pattern has its defined value and comes back unchanged") {
   REQUIRE(wrong == 0);
 }
 
-TEST_CASE("narrowing to fp16 takes the nearest value and the even one of two") {
+TEST_CASE(
+    "narrowing to fp16 takes the nearest value, and the even one if two are nearest") {
   int wrong = 0;
   for (const float f : values_near_ties(fp16_to_float, 0x7bff)) {
     const uint16_t h = float_to_fp16(f);
@@ -122,7 +123,8 @@ TEST_CASE("narrowing to fp16 takes the nearest value and the even one of two") {
   REQUIRE(wrong == 0);
 }
 
-TEST_CASE("narrowing to bf16 takes the nearest value and the even one of two") {
+TEST_CASE(
+    "narrowing to bf16 takes the nearest value, and the even one if two are nearest") {
   int wrong = 0;
   for (const float f : values_near_ties(bf16_to_float, 0x7f7f)) {
     const uint16_t h = float_to_bf16(f);
@@ -132,7 +134,7 @@ TEST_CASE("narrowing to bf16 takes the nearest value and the even one of two") {
   REQUIRE(wrong == 0);
 }
 
-TEST_CASE("narrowing meets the edges of fp16 where the standard puts them") {
+TEST_CASE("narrowing to fp16 follows the standard at the largest and smallest values") {
   REQUIRE(float_to_fp16(65504.0f) == 0x7bff);    // the largest
   REQUIRE(float_to_fp16(65519.996f) == 0x7bff);  // still rounds down
   REQUIRE(float_to_fp16(65520.0f) == 0x7c00);    // the tie goes to infinity
@@ -148,7 +150,7 @@ TEST_CASE("narrowing meets the edges of fp16 where the standard puts them") {
   REQUIRE(float_to_fp16(float_of(0x7f800001u)) == 0x7e00);  // a NaN with low bits only
 }
 
-TEST_CASE("narrowing meets the edges of bf16 where rounding puts them") {
+TEST_CASE("narrowing to bf16 rounds correctly at the largest and smallest values") {
   REQUIRE(float_to_bf16(float_of(0x7f7f7fffu)) == 0x7f7f);
   REQUIRE(float_to_bf16(float_of(0x7f7f8000u)) == 0x7f80);  // the tie goes to infinity
   REQUIRE(float_to_bf16(float_of(0x00008000u)) == 0x0000);  // subnormal ties to even

@@ -7,7 +7,7 @@
 
 #include "harness/catch.h"
 
-TEST_CASE("only CPUs of AMD are not asked ahead") {
+TEST_CASE("sums prefetch on all CPUs except those of AMD") {
   std::ifstream file("/proc/cpuinfo");
   const std::string all(std::istreambuf_iterator<char>(file), {});
   const bool is_amd = all.find("AuthenticAMD") != std::string::npos;

@@ -235,7 +235,7 @@ void call(ReduceFn reduce, void* out, const std::vector<const unsigned char*>& s
   reduce(out, list.data(), list.size(), count, scale);
 }
 
-TEST_CASE("exactly the pairs of the table exist") {
+TEST_CASE("kernels exist for exactly the pairs of the table") {
   for (const DType dtype : all_dtypes())
     for (const ReduceOp op : all_ops()) {
       INFO(name_of(op) << " of " << name_of(dtype));
@@ -245,7 +245,7 @@ TEST_CASE("exactly the pairs of the table exist") {
     }
 }
 
-TEST_CASE("the portable set is always there and a foreign set gives nothing") {
+TEST_CASE("the portable set always exists, and a foreign set has no kernels") {
   const auto sets = available_sets();
   REQUIRE(sets.front() == InstructionSet::kPortable);
   for (const auto set : {InstructionSet::kPortable, InstructionSet::kAvx2,
@@ -275,7 +275,7 @@ TEST_CASE("every kernel gives the bits of the naive loop at every count") {
   });
 }
 
-TEST_CASE("every kernel works at addresses without any alignment") {
+TEST_CASE("every kernel works at unaligned addresses") {
   const size_t offset = static_cast<size_t>(GENERATE(1, 3));
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
     for (const size_t count : {size_t{65}, size_t{1000}}) {
@@ -289,7 +289,7 @@ TEST_CASE("every kernel works at addresses without any alignment") {
   });
 }
 
-TEST_CASE("every kernel works where one address alone has no alignment") {
+TEST_CASE("every kernel works if only one address is unaligned") {
   const bool is_result = GENERATE(false, true);
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
     for (const size_t num_sources : {2, 3, 4, 8}) {
@@ -338,7 +338,7 @@ TEST_CASE("any number of sources is folded in the order given") {
   });
 }
 
-TEST_CASE("sources that are not in the L1 cache, or in none, give the same bits") {
+TEST_CASE("sources outside the L1 cache, or outside all caches, give the same bits") {
   const size_t kib = static_cast<size_t>(GENERATE(40, 130));
   const size_t num_sources = static_cast<size_t>(GENERATE(2, 3, 4, 8));
   const double scale = GENERATE(1.0, 1.0 / 3.0);
@@ -550,7 +550,7 @@ TEST_CASE("any non-zero byte is true and results are zero or one") {
   }
 }
 
-TEST_CASE("with count zero no pointer is looked at") {
+TEST_CASE("with count zero no pointer is read") {
   const void* sources[2] = {nullptr, nullptr};
   for_each_kernel(
       [&](ReduceOp, DType, ReduceFn reduce) { reduce(nullptr, sources, 2, 0, 0.5); });

@@ -32,7 +32,8 @@ double error_ms(const ClockLine& line, const Other& other, TimePoint at) {
 
 }  // namespace
 
-TEST_CASE("nothing is known before an answer, and nonsense is no answer") {
+TEST_CASE(
+    "the offset is unknown before an answer, and an impossible answer is ignored") {
   ClockOffset clock;
   CHECK_FALSE(clock.line());
   const TimePoint t(seconds(5));
@@ -52,7 +53,7 @@ TEST_CASE("one answer gives the offset to half of its round trip") {
   CHECK(line->theirs(t) == t + seconds(3));
 }
 
-TEST_CASE("a slow answer says next to nothing beside a quick one") {
+TEST_CASE("a slow answer counts for almost nothing beside a fast one") {
   ClockOffset clock;
   TimePoint t(seconds(5));
   for (int i = 0; i < 8; ++i) {
@@ -67,7 +68,7 @@ TEST_CASE("a slow answer says next to nothing beside a quick one") {
   CHECK(line->error == microseconds(100));
 }
 
-TEST_CASE("answers that are equally quick count the same") {
+TEST_CASE("equally fast answers count the same") {
   ClockOffset clock;
   TimePoint t(seconds(5));
   for (int i = 0; i < 8; ++i) {
@@ -78,7 +79,7 @@ TEST_CASE("answers that are equally quick count the same") {
   CHECK(std::abs(to_ms(clock.line()->theirs(t) - t - seconds(3))) < 0.001);
 }
 
-TEST_CASE("questions follow each other at once, then after ever longer pauses") {
+TEST_CASE("questions follow each other at once, and then after growing pauses") {
   CHECK(ClockOffset::pause_after(0) == Duration(0));
   CHECK(ClockOffset::pause_after(ClockOffset::kAtOnce - 1) == Duration(0));
   CHECK(ClockOffset::pause_after(ClockOffset::kAtOnce) == milliseconds(10));
@@ -87,7 +88,7 @@ TEST_CASE("questions follow each other at once, then after ever longer pauses") 
   CHECK(ClockOffset::pause_after(size_t{1} << 40) == seconds(1));
 }
 
-TEST_CASE("a drift shows once it is more than what a network takes more or less") {
+TEST_CASE("a drift is estimated once it exceeds the variation of the network") {
   const double drift = 1e-4;
   struct Row {
     Duration span;       // time that the ten samples cover
@@ -110,7 +111,7 @@ TEST_CASE("a drift shows once it is more than what a network takes more or less"
 // Requirement: with offsets up to 5 s and a drift up to 100 ppm, the error is below 0.5
 // ms, for any queues in one direction. The test takes the largest error over the last
 // minutes and the next seconds, as Note [the first minute] defines it.
-TEST_CASE("offset and drift are found through queues that stand in one direction") {
+TEST_CASE("offset and drift are found despite queues in one direction") {
   struct Row {
     double share;  // share of questions that meet a queue
     int from;      // first sample that is judged
@@ -157,7 +158,7 @@ TEST_CASE("offset and drift are found through queues that stand in one direction
   CHECK(worst_ms < 0.5);
 }
 
-TEST_CASE("a drift that no clock has is not believed") {
+TEST_CASE("a drift that no clock can have is ignored") {
   ClockOffset clock;
   TimePoint t(seconds(5));
   for (int i = 0; i < 40; ++i) {

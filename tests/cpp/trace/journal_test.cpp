@@ -22,7 +22,7 @@ Event lost(int32_t member) {
 
 }  // namespace
 
-TEST_CASE("each reader of the journal gets what is new to it, in order") {
+TEST_CASE("each reader of the journal gets the events that are new to it, in order") {
   Journal journal;
   CHECK(journal.after(0).empty());
   journal.add(lost(3));
@@ -42,7 +42,8 @@ TEST_CASE("each reader of the journal gets what is new to it, in order") {
   CHECK(journal.after(100).empty());
 }
 
-TEST_CASE("a journal that nobody reads keeps the latest, and a gap in the numbers") {
+TEST_CASE(
+    "a journal without a reader keeps the latest events, with a gap in the numbers") {
   Journal journal;
   for (size_t i = 0; i < Journal::kRoom + 5; ++i)
     journal.add(lost(static_cast<int32_t>(i)));

@@ -23,7 +23,7 @@ Span numbered(uint64_t number) {
 
 }  // namespace
 
-TEST_CASE("steps are traced from the first that was named to the last") {
+TEST_CASE("steps are traced from the first to the last requested step") {
   ManualClock clock;
   Recorder recorder(16, &clock);
   std::vector<int64_t> traced;
@@ -68,7 +68,7 @@ TEST_CASE("spans of all threads are taken once, each with its thread") {
   CHECK(recorder.take().spans.empty());
 }
 
-TEST_CASE("two recorders in one thread do not mix") {
+TEST_CASE("two recorders in one thread keep their spans apart") {
   ManualClock clock;
   Recorder first(16, &clock), second(16, &clock);
   for (uint64_t i = 0; i < 3; ++i) {
@@ -79,7 +79,7 @@ TEST_CASE("two recorders in one thread do not mix") {
   CHECK(second.take().spans.front().number == 10);
 }
 
-TEST_CASE("memory is taken for so many threads and no more") {
+TEST_CASE("only a limited number of threads gets memory for spans") {
   ManualClock clock;
   Recorder recorder(4, &clock);
   constexpr size_t kThreads = Recorder::kMaxThreads + 6;
@@ -97,7 +97,7 @@ TEST_CASE("memory is taken for so many threads and no more") {
   CHECK(taken.num_dropped == 6);
 }
 
-TEST_CASE("a name has one number, and further names have others") {
+TEST_CASE("each name has one number, and different names have different numbers") {
   ManualClock clock;
   Recorder recorder(4, &clock);
   CHECK(recorder.name("forward") == 0);

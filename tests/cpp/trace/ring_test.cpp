@@ -21,7 +21,7 @@ Span numbered(uint64_t number) {
 
 }  // namespace
 
-TEST_CASE("a full ring keeps what came first and counts the rest") {
+TEST_CASE("a full ring keeps the first spans and counts the dropped ones") {
   Ring ring(3);
   for (uint64_t i = 1; i <= 5; ++i) CHECK(ring.push(numbered(i)) == (i <= 3));
   std::vector<Span> spans;
@@ -35,7 +35,7 @@ TEST_CASE("a full ring keeps what came first and counts the rest") {
   CHECK(spans.back() == numbered(6));
 }
 
-TEST_CASE("a reader beside the writer gets each span once, whole and in order") {
+TEST_CASE("a reader beside the writer gets each span once, complete and in order") {
   Ring ring(64);
   constexpr uint64_t kCount = 20'000;
   std::thread writer([&] {

@@ -8,7 +8,7 @@ using namespace aikido;
 using std::chrono::milliseconds;
 using trace::StopWatch;
 
-TEST_CASE("a slightly late check is no stop, a very late check is") {
+TEST_CASE("a very late check means a stop, and a slightly late check does not") {
   StopWatch watch;
   TimePoint now(milliseconds(5));
   CHECK_FALSE(watch.look(now));
@@ -26,7 +26,7 @@ TEST_CASE("a slightly late check is no stop, a very late check is") {
   CHECK_FALSE(watch.look(now + StopWatch::kInterval));
 }
 
-TEST_CASE("time without looks that was meant to be so is no stop") {
+TEST_CASE("an intended pause of the checks is no stop") {
   StopWatch watch;
   watch.look(TimePoint(milliseconds(5)));
   watch.restart();

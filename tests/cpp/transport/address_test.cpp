@@ -35,7 +35,7 @@ TEST_CASE("an address of this host has an interface") {
   CHECK(interface_of("192.0.2.1").empty());
 }
 
-TEST_CASE("of several interfaces the first that is there counts") {
+TEST_CASE("the first existing interface of a list is used") {
   auto address = interface_address("nosuch7,lo,nosuch8");
   REQUIRE(address.is_ok());
   CHECK(*address == "127.0.0.1");
@@ -51,13 +51,13 @@ TEST_CASE("the error of an unknown interface lists the known interfaces") {
   CHECK(status.message().find("lo") != std::string::npos);
 }
 
-TEST_CASE("this host talks to itself from the loopback address") {
+TEST_CASE("the source address for the loopback address is the loopback address") {
   auto source = source_address("127.0.0.1");
   REQUIRE(source.is_ok());
   CHECK(*source == "127.0.0.1");
 }
 
-TEST_CASE("a host that does not resolve is named") {
+TEST_CASE("the error for a host that does not resolve names it") {
   const auto status = source_address("no such host!").status();
   CHECK(status.code() == Code::kInvalidArgument);
   CHECK(status.message().find("\"no such host!\" does not resolve") == 0);

@@ -129,7 +129,7 @@ void write(const Fd& socket, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-TEST_CASE("a member is accepted, and its next bytes stay for its link", "[tcp]") {
+TEST_CASE("a member is accepted, and its next bytes are left for its link", "[tcp]") {
   House house;
   auto sockets = house.dial_in(hello_of(7));
   REQUIRE(sockets.is_ok());
@@ -147,7 +147,7 @@ TEST_CASE("a member is accepted, and its next bytes stay for its link", "[tcp]")
   CHECK(house.strangers() == 0);
 }
 
-TEST_CASE("a member that is refused gets the sentence", "[tcp]") {
+TEST_CASE("a member that is refused gets the reason", "[tcp]") {
   House house;
   const Status status = house.dial_in(hello_of(7, 5)).status();
   CHECK(status.code() == Code::kInvalidArgument);
@@ -155,7 +155,8 @@ TEST_CASE("a member that is refused gets the sentence", "[tcp]") {
   CHECK(house.members() == 0);
 }
 
-TEST_CASE("a member of another group is a stranger and told to look again", "[tcp]") {
+TEST_CASE("a member of another group is a stranger, and is told to try again",
+          "[tcp]") {
   House house;
   const Status status = house.dial_in(hello_of(8)).status();
   CHECK(status.code() == Code::kRetryLater);
@@ -163,7 +164,7 @@ TEST_CASE("a member of another group is a stranger and told to look again", "[tc
   house.wait_for_strangers(1);
 }
 
-TEST_CASE("a greeting that comes byte by byte is understood", "[tcp]") {
+TEST_CASE("a greeting that arrives byte by byte is understood", "[tcp]") {
   House house;
   std::vector<Fd> sockets;
   for (const Lane lane : {Lane::kControl, Lane::kBulk}) {
@@ -175,7 +176,7 @@ TEST_CASE("a greeting that comes byte by byte is understood", "[tcp]") {
   while (house.members() < 1) std::this_thread::yield();
 }
 
-TEST_CASE("a member on one lane alone is dropped when its time is over", "[tcp]") {
+TEST_CASE("a member with only one lane is dropped when its time is over", "[tcp]") {
   House house(milliseconds(50));
   const Fd half = house.connect_raw();
   write(half, encode(hello_of(7)));
@@ -187,7 +188,7 @@ TEST_CASE("a member on one lane alone is dropped when its time is over", "[tcp]"
   CHECK(house.members() == 1);
 }
 
-TEST_CASE("a lane that is dialled again takes the place of the first", "[tcp]") {
+TEST_CASE("a lane that is dialled again replaces the first one", "[tcp]") {
   House house;
   const Fd first = house.connect_raw();
   write(first, encode(hello_of(7)));
@@ -206,7 +207,7 @@ TEST_CASE("a lane that is dialled again takes the place of the first", "[tcp]") 
   CHECK(byte == 4);
 }
 
-TEST_CASE("garbage is dropped and counted, and a member still gets in", "[tcp]") {
+TEST_CASE("garbage is dropped and counted, and a member can still connect", "[tcp]") {
   House house;
   const auto good = encode(hello_of(7));
   auto long_one = good, other_version = good;
@@ -222,7 +223,7 @@ TEST_CASE("garbage is dropped and counted, and a member still gets in", "[tcp]")
   CHECK(house.dial_in(hello_of(7)).is_ok());
 }
 
-TEST_CASE("silence is dropped when its time is over", "[tcp]") {
+TEST_CASE("a silent stranger is dropped when its time is over", "[tcp]") {
   House house(milliseconds(20));
   const Fd silent = house.connect_raw();
   char byte = 0;
@@ -242,7 +243,7 @@ TEST_CASE("a thousand silent strangers do not keep a member out", "[tcp]") {
   CHECK(house.strangers() >= 1000 - 257);
 }
 
-TEST_CASE("all that are expected may wait unannounced", "[tcp]") {
+TEST_CASE("all expected members may wait before they greet", "[tcp]") {
   House house;
   house.ask<int>([&] {
     house.keeper.expected = 100;
@@ -261,7 +262,9 @@ TEST_CASE("all that are expected may wait unannounced", "[tcp]") {
   house.wait_for_strangers(2);
 }
 
-TEST_CASE("another version is told both numbers, as are the doorkeepers", "[tcp]") {
+TEST_CASE(
+    "a member of another version and the doorkeeper get an error with both numbers",
+    "[tcp]") {
   House house;
   for (const size_t part : {size_t{12}, encode(hello_of(7)).size()}) {
     auto greeting = encode(hello_of(7));
@@ -398,7 +401,7 @@ TEST_CASE("members go on without memory that cannot be mapped, and keep the reas
   CHECK(house.sharing.failure.find("the kernel gives no shared memory: ") == 0);
 }
 
-TEST_CASE("a descriptor that is no shared memory is not mapped", "[tcp]") {
+TEST_CASE("a descriptor without shared memory is not mapped", "[tcp]") {
   House house(seconds(20), "127.0.0.1", true);
   const Fd plain(::memfd_create("test", MFD_CLOEXEC));
   REQUIRE(::ftruncate(plain.get(), 4096 + 2 * 8192) == 0);
@@ -412,7 +415,7 @@ TEST_CASE("a descriptor that is no shared memory is not mapped", "[tcp]") {
   for (const Connection& c : house.keeper.sockets[0]) CHECK_FALSE(c.memory.has_value());
 }
 
-TEST_CASE("members meet over IPv6 as over IPv4", "[tcp]") {
+TEST_CASE("members connect over IPv6 as over IPv4", "[tcp]") {
   const Fd probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   auto any = to_socket_address({"::1", 0});
   if (!probe.is_open() || ::bind(probe.get(), any->get(), any->length) != 0) {
@@ -463,7 +466,8 @@ class NoDescriptors {
 }  // namespace
 
 TEST_CASE(
-    "who lacks descriptors for the handshake timeout is told, and who dials at once",
+    "a lack of descriptors is reported after the handshake time-out, and at once to a "
+    "dialling member",
     "[tcp]") {
   House house(milliseconds(300));
   const auto no_room = [&] {
@@ -523,8 +527,7 @@ TEST_CASE("without a free descriptor the listener waits, and does not spin", "[t
 
 #endif
 
-TEST_CASE("the dialling member tells absence, silence and invalid bytes apart",
-          "[tcp]") {
+TEST_CASE("a dialling member tells absence, silence and invalid bytes apart", "[tcp]") {
   SystemClock clock;
   Address address;
   {

@@ -44,7 +44,7 @@ struct Waiter {
 
 }  // namespace
 
-TEST_CASE("a wait looks once it has lasted, and then from time to time") {
+TEST_CASE("a wait checks its core after a while, and then from time to time") {
   CrowdedWait wait(1);
   wait.begin(kBegin);
   const TimePoint first = kBegin + CrowdedWait::kUntilFirst;
@@ -56,8 +56,7 @@ TEST_CASE("a wait looks once it has lasted, and then from time to time") {
   CHECK(wait.is_due(late + kTick));
 }
 
-TEST_CASE(
-    "a core is crowded where a thread is without it for a good part of the time") {
+TEST_CASE("a core is crowded if a thread lacks it for a good part of the time") {
   Waiter waiter;
   CHECK_FALSE(waiter.is_crowded_after({}));
   CHECK_FALSE(
@@ -74,7 +73,7 @@ TEST_CASE("time before a wait does not count") {
   CHECK_FALSE(waiter.is_crowded_after({}));
 }
 
-TEST_CASE("a thread leaves a core that stays crowded beside an idle core") {
+TEST_CASE("a thread leaves a core that stays crowded while another core is idle") {
   std::set<int> looks;
   for (uint32_t seed = 1; seed <= 100; ++seed)
     looks.insert(Waiter(seed).looks_before_leaving());
@@ -82,7 +81,7 @@ TEST_CASE("a thread leaves a core that stays crowded beside an idle core") {
   CHECK(*looks.rbegin() == CrowdedWait::kMostCrowded);
 }
 
-TEST_CASE("a look without a crowd, or without an idle core, begins the row anew") {
+TEST_CASE("a check without a crowd, or without an idle core, starts the count again") {
   Waiter waiter;
   const bool is_crowd_gone = GENERATE(false, true);
   for (int i = 0; i < 100; ++i) {
@@ -100,7 +99,7 @@ TEST_CASE("a look without a crowd, or without an idle core, begins the row anew"
   CHECK(waiter.looks_before_leaving() >= CrowdedWait::kLeastCrowded);
 }
 
-TEST_CASE("the lot is drawn anew for each wait, and behind each time one leaves") {
+TEST_CASE("each wait, and each count after a move, uses a new random choice") {
   Waiter waiter;
   std::set<int> within, anew;
   for (int i = 0; i < 50; ++i) within.insert(waiter.looks_before_leaving());
@@ -113,7 +112,7 @@ TEST_CASE("the lot is drawn anew for each wait, and behind each time one leaves"
   CHECK(anew.size() == all);
 }
 
-TEST_CASE("a system that does not count waiting time needs no more looks") {
+TEST_CASE("a system that does not count waiting time needs no more checks") {
   CrowdedWait wait(1);
   wait.begin(kBegin);
   wait.give_up();

@@ -49,7 +49,7 @@ class Awaited final : public Polled {
 
 }  // namespace
 
-TEST_CASE("a doorbell wakes up the loop it is of, again and again") {
+TEST_CASE("a wake-up flag wakes its loop, again and again") {
   EventLoop loop;
   Doorbell bell(Fd(::dup(loop.doorbell())));
   REQUIRE(bell.is_there());
@@ -64,7 +64,7 @@ TEST_CASE("a doorbell wakes up the loop it is of, again and again") {
   }
 }
 
-TEST_CASE("a doorbell outlives its loop") {
+TEST_CASE("a wake-up flag outlives its loop") {
   Doorbell bell;
   CHECK_FALSE(bell.is_there());
   {
@@ -74,7 +74,7 @@ TEST_CASE("a doorbell outlives its loop") {
   CHECK(bell.ring());
 }
 
-TEST_CASE("a loop goes on whatever others do with its doorbell") {
+TEST_CASE("a loop goes on, whatever others do with its wake-up flag") {
   EventLoop loop;
   const uint64_t most = UINT64_MAX - 1;
   REQUIRE(::write(loop.doorbell(), &most, sizeof most) == sizeof most);

@@ -73,7 +73,7 @@ TEST_CASE("work of many threads all runs") {
   CHECK(count == 2000);
 }
 
-TEST_CASE("descriptors, time and writes come between much posted work") {
+TEST_CASE("descriptors, timed work and writes come between long runs of posted work") {
   struct Reader final : FdHandler {
     void on_events(uint32_t) override {
       loop->remove(fd.get(), this);
@@ -141,7 +141,8 @@ TEST_CASE("time stands still during a turn, and goes on in the next") {
   CHECK(later > first);
 }
 
-TEST_CASE("data older than an event is read once all descriptors have been checked") {
+TEST_CASE(
+    "a time before an event counts as read when all descriptors have been checked") {
   EventLoop loop;
   const Fd fd(::eventfd(0, EFD_NONBLOCK));
   struct Reader final : FdHandler, Timed {
@@ -175,7 +176,7 @@ TEST_CASE("data older than an event is read once all descriptors have been check
   loop.remove(fd.get(), &reader);
 }
 
-TEST_CASE("flushes come once, at the end of the turn, and can be forgotten") {
+TEST_CASE("flushes run once, at the end of the turn, and can be cancelled") {
   EventLoop loop;
   Flush wanted, unwanted;
   loop.post([&] {
@@ -190,7 +191,7 @@ TEST_CASE("flushes come once, at the end of the turn, and can be forgotten") {
   CHECK(unwanted.times == 0);
 }
 
-TEST_CASE("a handler that was removed hears nothing more, not even in this turn") {
+TEST_CASE("a removed handler gets no more events, not even in the same turn") {
   EventLoop loop;
   const Fd a(::eventfd(1, 0)), b(::eventfd(1, 0));
   struct Pair final : FdHandler {
@@ -215,7 +216,7 @@ TEST_CASE("a handler that was removed hears nothing more, not even in this turn"
   CHECK(x.times + y.times == 1);
 }
 
-TEST_CASE("work that throws leaves the rest to be done") {
+TEST_CASE("work that throws does not stop the work behind it") {
   EventLoop loop;
   Flush flush;
   bool ran = false;
@@ -249,7 +250,7 @@ constexpr TimePoint kNever = TimePoint::max();
 
 }  // namespace
 
-TEST_CASE("a waiting thread runs the turns, and the loop's own thread sleeps on",
+TEST_CASE("a waiting thread runs the turns, while the loop's own thread sleeps",
           "[tcp]") {
   for (const int spin_us : {0, 1000}) {
     Running running;
@@ -377,7 +378,7 @@ TEST_CASE("a loop stays awake for callers that come back, and rests if none does
   loop.between_turns([&] { loop.remove_polled(&rester); });
 }
 
-TEST_CASE("a waiting thread looks and yields before it sleeps") {
+TEST_CASE("a waiting thread polls and yields before it sleeps") {
   EventLoop loop;
   int num_asked = 0;
   const auto is_over = [&] { return ++num_asked > 2; };
@@ -539,7 +540,7 @@ TEST_CASE("a call is accepted before its received data is read") {
   loop.remove_polled(&reader);
 }
 
-TEST_CASE("one thread helps at a time, and no longer than it wants", "[tcp]") {
+TEST_CASE("only one thread helps at a time, and for no longer than it wants", "[tcp]") {
   Running running;
   EventLoop& loop = running.loop;
   bool is_over = false, second = true;
@@ -571,11 +572,11 @@ TEST_CASE("the loop's own thread continues the work that a caller began", "[tcp]
   runs.get_future().wait();
   const TimePoint due = SystemClock().now() + std::chrono::milliseconds(20);
   const auto work = [&] { alarm.due = due; };
-  SECTION("posted") {
+  SECTION("posted work") {
     loop.enqueue(work);
     loop.drive();
   }
-  SECTION("at once") {
+  SECTION("work that is done at once") {
     while (!loop.drive_with(work)) std::this_thread::yield();
   }
   own.join();
@@ -584,7 +585,7 @@ TEST_CASE("the loop's own thread continues the work that a caller began", "[tcp]
   loop.remove_timed(&alarm);
 }
 
-TEST_CASE("consecutive turns do the due work, and seldom ask for it") {
+TEST_CASE("consecutive turns do the due work, but seldom ask for due work") {
   struct Due final : Timed {
     explicit Due(EventLoop* l) : loop(l) {}
     void on_time(TimePoint now) override {
@@ -665,10 +666,10 @@ TEST_CASE("a caller does work at once, in a turn") {
   CHECK(flush.times == 1);
 }
 
-TEST_CASE("a caller does no work at once that must wait") {
+TEST_CASE("a caller does not do work at once that must wait") {
   EventLoop loop;
   std::vector<int> seen;
-  SECTION("for what was posted before") {
+  SECTION("for work that was posted before") {
     loop.enqueue([&] { seen.push_back(1); });
     CHECK_FALSE(loop.drive_with([&] { seen.push_back(2); }));
     CHECK(seen.empty());
@@ -723,7 +724,7 @@ TEST_CASE("a leaving caller sets an alarm and does not wake the loop's own threa
   loop.remove_timed(&alarm);
 }
 
-TEST_CASE("nobody is in a turn between turns", "[tcp]") {
+TEST_CASE("no thread is in a turn between turns", "[tcp]") {
   Running running;
   int num_inside = 0;
   std::vector<std::thread> threads;

@@ -52,7 +52,7 @@ TEST_CASE("the example of PROTOCOL.md equals the encoded bytes") {
   CHECK(*decoded == example());
 }
 
-TEST_CASE("headers come back as they were") {
+TEST_CASE("headers survive encoding and decoding") {
   std::mt19937_64 random(1);
   for (int i = 0; i < 1000; ++i) {
     FrameHeader h;
@@ -75,7 +75,7 @@ TEST_CASE("headers come back as they were") {
   }
 }
 
-TEST_CASE("a header with any bit turned is refused") {
+TEST_CASE("a header with any flipped bit is refused") {
   const Raw good = encoded(example());
   for (size_t bit = 0; bit < 8 * kHeaderBytes; ++bit) {
     Raw bad = good;
@@ -97,7 +97,7 @@ TEST_CASE("random bytes are no header") {
   }
 }
 
-TEST_CASE("another version is named with both numbers") {
+TEST_CASE("the error for another version names both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{200};
   CHECK(decode(raw).status().message() ==

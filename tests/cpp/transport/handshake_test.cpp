@@ -33,7 +33,7 @@ TEST_CASE("the greeting of PROTOCOL.md equals the encoded bytes") {
         "57 45 4c 43 4f 4d 15 00 12 00 00 00 02 00 00 00\n6e 6f");
 }
 
-TEST_CASE("greetings come back as they were") {
+TEST_CASE("greetings survive encoding and decoding") {
   auto hello = decode_hello(encode(sample()));
   REQUIRE(hello.is_ok());
   REQUIRE(hello->has_value());
@@ -91,7 +91,7 @@ TEST_CASE("bytes that are no greeting are refused at the first byte") {
   CHECK(code([](auto&) {}) == Code::kOk);
 }
 
-TEST_CASE("a greeting of another version is named with both numbers") {
+TEST_CASE("the error for a greeting of another version names both numbers") {
   auto bytes = encode(sample());
   bytes[6] = std::byte{200};
   CHECK(decode_hello(bytes).status().message() ==

@@ -148,7 +148,8 @@ TEST_CASE("data and the goodbye go over the bulk lane, in this order", "[tcp]") 
   CHECK(near.link->is_drained());
 }
 
-TEST_CASE("a lane that breaks ends the link once, after all that had come", "[tcp]") {
+TEST_CASE("a lane that breaks ends the link once, after all data that had arrived",
+          "[tcp]") {
   for (const Lane broken : kLanes) {
     Near near;
     const Lane other = broken == Lane::kBulk ? Lane::kControl : Lane::kBulk;
@@ -190,7 +191,7 @@ TEST_CASE("invalid bytes on a lane are the reason of the loss", "[tcp]") {
   }
 }
 
-TEST_CASE("a message is cancelled on the lane that it is on", "[tcp]") {
+TEST_CASE("a message is cancelled on its lane", "[tcp]") {
   Near near;
   const auto data = pattern(100);
   auto owner = std::make_shared<CountingOwner>();
@@ -209,7 +210,7 @@ TEST_CASE("a message is cancelled on the lane that it is on", "[tcp]") {
   CHECK(near.heard(Lane::kControl).empty());
 }
 
-TEST_CASE("a laned link is drained when both lanes are", "[tcp]") {
+TEST_CASE("a laned link is drained when both lanes are drained", "[tcp]") {
   Near near;
   const auto data = pattern(50'000'000);
   CHECK(near.link->is_drained());
@@ -233,7 +234,7 @@ TEST_CASE("a laned link is drained when both lanes are", "[tcp]") {
   }
 }
 
-TEST_CASE("in memory too, control frames overtake and the end is told once") {
+TEST_CASE("in memory, too, control frames overtake and the end is reported once") {
   ManualClock clock;
   LoopbackNetwork network{&clock, 1000};
   RecordingHandler a, b;

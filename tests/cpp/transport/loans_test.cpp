@@ -233,7 +233,7 @@ TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
   CHECK(stream.what == what);
 }
 
-TEST_CASE("nothing is lent before the ring has room for its header", "[tcp]") {
+TEST_CASE("no block is lent before the ring has room for its header", "[tcp]") {
   OneThread two;
   const auto large = pattern(kBlockBytes, 1);
   // Four of these messages leave 136 bytes of the ring.

@@ -19,7 +19,7 @@ Fd accept_one(const Fd& listener) {
 }
 }  // namespace
 
-TEST_CASE("bytes and a descriptor go beside an address", "[tcp]") {
+TEST_CASE("a local socket beside an address carries bytes and a descriptor", "[tcp]") {
   const Fd listener = listen_beside(kAddress);
   REQUIRE(listener.is_open());
   const Fd near = connect_beside(kAddress);
@@ -44,7 +44,8 @@ TEST_CASE("bytes and a descriptor go beside an address", "[tcp]") {
   CHECK(std::equal(data.begin(), data.end(), got.begin() + 300));
 }
 
-TEST_CASE("beside an address is one listener at most, and nobody after it", "[tcp]") {
+TEST_CASE("an address has at most one local listener, and none after its end",
+          "[tcp]") {
   {
     const Fd listener = listen_beside(kAddress);
     CHECK(listener.is_open());

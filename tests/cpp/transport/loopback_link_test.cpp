@@ -33,7 +33,7 @@ struct Two {
 
 }  // namespace
 
-TEST_CASE("messages arrive whole, with extension and call number") {
+TEST_CASE("messages arrive complete, with extension and call number") {
   Two two;
   const auto data = pattern(2500), empty = pattern(0);
   two.a.num_called = 9;
@@ -78,7 +78,7 @@ TEST_CASE("delay and rate decide when a frame begins and ends") {
   CHECK(two.to_a->incoming() == nullptr);
 }
 
-TEST_CASE("a stalled direction holds back, the other one does not") {
+TEST_CASE("a stalled direction holds frames back, and the other direction does not") {
   Two two;
   const auto data = pattern(10);
   two.network.stall(Rank(0), Rank(1), two.clock.now() + milliseconds(50));
@@ -91,7 +91,7 @@ TEST_CASE("a stalled direction holds back, the other one does not") {
   CHECK(two.b.order.size() == 1);
 }
 
-TEST_CASE("an urgent message overtakes between chunks, a cancelled one stops") {
+TEST_CASE("an urgent message overtakes between chunks, and a cancelled message stops") {
   Two two;
   two.network.set_rate(Rank(0), Rank(1), 1'064'000);  // a chunk per millisecond
   const auto large = pattern(10'000), small = pattern(10);
@@ -145,7 +145,7 @@ TEST_CASE("a payload that is dropped on its way does not touch its place again")
   CHECK(two.b.received[1] == 1000);  // on_frame is called all the same
 }
 
-TEST_CASE("finish says goodbye behind what is queued, and the peer sees the end") {
+TEST_CASE("finish says goodbye behind the queued messages, and the peer sees the end") {
   Two two;
   const auto data = pattern(3000);
   auto owner = std::make_shared<CountingOwner>();
@@ -179,7 +179,7 @@ TEST_CASE("a cut is a loss on both sides, and frames in flight are lost") {
   CHECK(two.b.order.empty());
 }
 
-TEST_CASE("one end may hear of a cut later, and the two can connect again") {
+TEST_CASE("one end may learn of a cut later, and the two ends can connect again") {
   Two two;
   const auto data = pattern(100);
   const TimePoint begin = two.clock.now();
@@ -203,7 +203,7 @@ TEST_CASE("one end may hear of a cut later, and the two can connect again") {
   CHECK(d.messages[2] == data);
 }
 
-TEST_CASE("a member that is stopped neither sends nor takes") {
+TEST_CASE("a stopped member neither sends nor receives") {
   Two two;
   const auto data = pattern(100);
   two.network.stop(Rank(1), two.clock.now() + milliseconds(30));
@@ -220,7 +220,7 @@ TEST_CASE("a member that is stopped neither sends nor takes") {
   CHECK(two.network.num_steps(Rank(1)) > steps);
 }
 
-TEST_CASE("a tap sees frames and holds them back, and nothing overtakes on the lane") {
+TEST_CASE("a tap sees frames and holds them back, and no frame overtakes on its lane") {
   Two two;
   const auto data = pattern(100);
   std::vector<uint64_t> seen;
@@ -245,7 +245,7 @@ TEST_CASE("a tap sees frames and holds them back, and nothing overtakes on the l
   CHECK(two.b.order.size() == 3);
 }
 
-TEST_CASE("closing tells only the other side; nonsense loses the link") {
+TEST_CASE("a close tells only the other side, and nonsense loses the link") {
   Two two;
   auto owner = std::make_shared<CountingOwner>();
   const auto data = pattern(10);

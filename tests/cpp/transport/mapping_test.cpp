@@ -28,7 +28,7 @@ TEST_CASE("bytes written through one mapping are read through another", "[unit]"
   CHECK(moved.data()[8191] == std::byte{7});
 }
 
-TEST_CASE("a sealed size stays", "[unit]") {
+TEST_CASE("a sealed size cannot change", "[unit]") {
   auto fd = make_sealed_memory(8192);
   REQUIRE(fd.is_ok());
   CHECK(::ftruncate(fd->get(), 4096) != 0);
@@ -49,7 +49,7 @@ TEST_CASE("memory that the kernel refuses is an error with the reason", "[unit]"
   CHECK(why.message().starts_with("the kernel gives no shared memory: "));
 }
 
-TEST_CASE("memory that is mapped to read cannot be written", "[unit]") {
+TEST_CASE("memory that is mapped for reading cannot be written", "[unit]") {
   auto fd = make_sealed_memory(4096);
   REQUIRE(fd.is_ok());
   auto reads = Mapping::map(*fd, 4096, Mapping::Access::kReadOnly);

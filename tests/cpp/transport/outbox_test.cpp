@@ -89,7 +89,7 @@ TEST_CASE("a payload whose owner has ended is not found", "[unit]") {
   CHECK((look(b, b.lender->lend(other.data(), content)) == other));
 }
 
-TEST_CASE("nobody gets a block twice at a time", "[unit]") {
+TEST_CASE("a block that is lent is not lent again at the same time", "[unit]") {
   const auto outbox = make_outbox();
   Reader reader(outbox.get());
   const auto owner = std::make_shared<int>();
@@ -151,7 +151,7 @@ TEST_CASE("readers may keep blocks while the others suffice for all", "[unit]") 
   for (const Reader& reader : readers) CHECK(num_lent_until_full(reader) == kMostLent);
 }
 
-TEST_CASE("without a free block there is none, and readers do not wait for each other",
+TEST_CASE("lending fails without a free block, and readers do not wait for each other",
           "[unit]") {
   const auto outbox = make_outbox();
   std::vector<Reader> readers;
@@ -180,10 +180,10 @@ TEST_CASE("a block that a reader has without a link stays until it is returned",
   };
   CHECK(next() == 2);
   CHECK((look(gone, 1) == data));
-  SECTION("each block") {
+  SECTION("the reader returns the block") {
     gone.borrower->give_back(1);
   }
-  SECTION("all, when it looks at none any more") {
+  SECTION("the reader ends") {
     gone.borrower.reset();
   }
   CHECK(next() == 1);
@@ -218,7 +218,7 @@ TEST_CASE("blocks of a dead process are taken back once its link is gone", "[uni
   CHECK(other.lender->lend(data.data(), kAlone) == 1);
 }
 
-TEST_CASE("only payloads that fit, to readers that share blocks, take blocks",
+TEST_CASE("only payloads that fit, for readers that share blocks, take blocks",
           "[unit]") {
   const auto outbox = make_outbox();
   Reader reader(outbox.get());
@@ -232,7 +232,7 @@ TEST_CASE("only payloads that fit, to readers that share blocks, take blocks",
   CHECK_FALSE(lender->takes(kBlockBytes));
 }
 
-TEST_CASE("a number of no block that was lent finds nothing", "[unit]") {
+TEST_CASE("the number of a block that was not lent finds nothing", "[unit]") {
   const auto outbox = make_outbox();
   Reader reader(outbox.get());
   const auto data = pattern(kBytes);
@@ -255,7 +255,7 @@ TEST_CASE("a descriptor that is no block memory is not mapped", "[unit]") {
   CHECK(memory->borrowed()->is_open.load() == 0);
 }
 
-TEST_CASE("a child keeps nothing of the memory", "[unit]") {
+TEST_CASE("a forked child keeps no access to the memory", "[unit]") {
   const auto outbox = make_outbox();
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::fcntl(outbox->fd(), F_GETFD) == -1 ? 0 : 1);

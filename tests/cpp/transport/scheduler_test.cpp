@@ -46,7 +46,7 @@ struct Scheduler {
 
 }  // namespace
 
-TEST_CASE("a message goes in chunks, the last one is marked") {
+TEST_CASE("a message goes in chunks, and the last chunk is marked") {
   Scheduler s(100);
   s.push(1, 0, 250);
   CHECK(s.queued_bytes() == 250);
@@ -58,7 +58,7 @@ TEST_CASE("a message goes in chunks, the last one is marked") {
   CHECK_FALSE(s.pop().has_value());
 }
 
-TEST_CASE("a message may ask for smaller chunks, not for larger ones") {
+TEST_CASE("a message may ask for smaller chunks, but not for larger ones") {
   Scheduler s(100);
   s.push(1, 0, 100, 40);
   s.push(2, 0, 150, 400);
@@ -68,7 +68,7 @@ TEST_CASE("a message may ask for smaller chunks, not for larger ones") {
   CHECK(sizes == std::vector<size_t>{40, 40, 20, 100, 50, 100, 50});
 }
 
-TEST_CASE("no bytes are still one chunk") {
+TEST_CASE("a message without bytes is one chunk") {
   Scheduler s(100);
   s.push(1, 0, 0);
   const auto a = s.pop();
@@ -77,7 +77,9 @@ TEST_CASE("no bytes are still one chunk") {
   CHECK(s.is_empty());
 }
 
-TEST_CASE("an urgent message goes between two chunks, and the other one goes on") {
+TEST_CASE(
+    "an urgent message goes between two chunks of another message, which then goes "
+    "on") {
   Scheduler s(100);
   s.push(1, 0, 200);
   CHECK(s.pop()->message == 1);
@@ -97,7 +99,8 @@ TEST_CASE("equally urgent messages go in the order of arrival") {
 }
 
 TEST_CASE(
-    "of equally urgent messages an earlier turn goes first, from its next chunk") {
+    "among equally urgent messages an earlier turn goes first, from the next chunk "
+    "on") {
   Scheduler s(100);
   s.push(1, 0, 100, 0, 4);
   s.push(2, 0, 300, 0, 5);
@@ -126,7 +129,7 @@ TEST_CASE("a message of no collective stays behind earlier messages") {
   CHECK(s.s.turn_of(0) == 7);
 }
 
-TEST_CASE("cancelling forgets the rest and says how much it was") {
+TEST_CASE("cancelling drops the rest of a message and returns its size") {
   Scheduler s(100);
   s.push(1, 0, 250);
   s.push(2, 0, 10);
@@ -139,7 +142,9 @@ TEST_CASE("cancelling forgets the rest and says how much it was") {
   CHECK_FALSE(s.cancel(77, 0).has_value());
 }
 
-TEST_CASE("a message that moves has the place of its new priority, and its offset") {
+TEST_CASE(
+    "a message with a new priority gets the place of this priority, and keeps its "
+    "offset") {
   Scheduler s(100);
   s.push(1, 3, 150);
   s.push(2, 4, 100);
@@ -257,7 +262,7 @@ TEST_CASE("a chunk can only be returned behind the sent part of its message") {
   CHECK_THROWS_AS(s.s.put_back(*first, {1, 0, 0, 250, 0}, s.now), InternalError);
 }
 
-TEST_CASE("a class that is passed too long gets one chunk, and waits again") {
+TEST_CASE("a class that was passed for too long gets one chunk, and waits again") {
   Scheduler s(100);
   s.push(1, 0, 10'000);
   s.push(2, 9, 1'000'000);
@@ -276,7 +281,7 @@ TEST_CASE("a class that is passed too long gets one chunk, and waits again") {
   CHECK(s.counters.overdue_chunks == 2);
 }
 
-TEST_CASE("the class that was passed the longest is the first overdue one") {
+TEST_CASE("the class that was passed for the longest time is overdue first") {
   Scheduler s(100);
   s.push(1, 5, 1000);
   s.now += milliseconds(1);
@@ -302,7 +307,7 @@ TEST_CASE("the end of the stream is never overdue") {
   CHECK(s.pop()->message == 2);
 }
 
-TEST_CASE("nothing goes ahead of control, however long nothing left") {
+TEST_CASE("no data goes ahead of control frames, even if it has waited for long") {
   Scheduler s(100);
   s.push(1, 0, 200);
   s.now += 2 * kMostPassed;
@@ -315,7 +320,7 @@ TEST_CASE("nothing goes ahead of control, however long nothing left") {
   for (const transport::MessageId id : {3, 3, 3, 1, 2}) CHECK(s.pop()->message == id);
 }
 
-TEST_CASE("of two chunks the overdue one goes first, then the more urgent one") {
+TEST_CASE("an overdue chunk goes first, and then the more urgent chunk") {
   const TimePoint early{}, late = early + milliseconds(5);
   const NextChunk low{0, false, early}, high{9, false, late};
   const NextChunk overdue{0, true, late}, longer{-3, true, early};
@@ -325,7 +330,7 @@ TEST_CASE("of two chunks the overdue one goes first, then the more urgent one") 
   CHECK_FALSE(goes_before(low, low));
 }
 
-TEST_CASE("however many classes there are, each has its chunk within the bound") {
+TEST_CASE("each class has its chunk within the bound, for any number of classes") {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     std::mt19937_64 random(seed);
     Scheduler s(64);

@@ -28,7 +28,7 @@ OutMessage message(size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("a message has a span from its queue to the kernel, and one for each chunk") {
+TEST_CASE("a message has a span from its queue to the kernel, and each chunk has one") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);
   recorder.arm();
@@ -72,7 +72,7 @@ TEST_CASE("a message has a span from its queue to the kernel, and one for each c
   CHECK(spans[2].outcome == trace::SpanOutcome::kComplete);
 }
 
-TEST_CASE("a chunk that waits again has one span, from when it was picked at last") {
+TEST_CASE("a chunk that waits again has one span, from its last pick") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);
   recorder.arm();
@@ -94,7 +94,7 @@ TEST_CASE("a chunk that waits again has one span, from when it was picked at las
   CHECK(spans[1].first_ns == spans[0].begin_ns);
 }
 
-TEST_CASE("a message that is cancelled says so, and its chunks are not told") {
+TEST_CASE("a cancelled message has this outcome, and its chunks have no spans") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);
   recorder.arm();
@@ -109,7 +109,8 @@ TEST_CASE("a message that is cancelled says so, and its chunks are not told") {
 }
 
 TEST_CASE(
-    "messages that are not sent completely when the link is lost fail, others do not") {
+    "messages that are not sent completely when the link is lost fail, and others do "
+    "not") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);
   recorder.arm();
@@ -134,7 +135,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("messages queued without tracing leave no span, nor do control messages") {
+TEST_CASE(
+    "messages that were queued without tracing, and control messages, have no span") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);
   SendTrace link(&recorder, Rank(3), 0), untraced;

@@ -27,7 +27,7 @@ int yields_before_move(SharedCore& core, TimePoint now) {
 
 }  // namespace
 
-TEST_CASE("a thread that hands its core over again and again moves") {
+TEST_CASE("a thread that hands its core over again and again moves to another core") {
   SharedCore core(1);
   const int yields = yields_before_move(core, kBegin);
   CHECK(yields >= SharedCore::kLeastHandedOver);
@@ -53,7 +53,7 @@ TEST_CASE("a thread that shares its core with a computing thread stays") {
   CHECK(yields_before_move(core, kBegin) > 0);
 }
 
-TEST_CASE("of two that hand a core to each other one moves first") {
+TEST_CASE("one of two threads that hand a core to each other moves first") {
   int differ = 0;
   for (uint32_t seed = 1; seed <= 100; ++seed) {
     SharedCore one(seed), other(seed + 1000);
@@ -62,7 +62,7 @@ TEST_CASE("of two that hand a core to each other one moves first") {
   CHECK(differ > 70);
 }
 
-TEST_CASE("the lot is drawn anew for each move") {
+TEST_CASE("each move uses a new random choice") {
   SharedCore core(1);
   TimePoint now = kBegin;
   const int first = yields_before_move(core, now);
@@ -74,7 +74,7 @@ TEST_CASE("the lot is drawn anew for each move") {
   CHECK(differs);
 }
 
-TEST_CASE("moves that do not help get rarer") {
+TEST_CASE("moves that do not help become rarer") {
   SharedCore core(1);
   TimePoint now = kBegin;
   REQUIRE(yields_before_move(core, now) > 0);

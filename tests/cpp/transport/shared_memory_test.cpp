@@ -46,7 +46,7 @@ TEST_CASE("bytes of one side are read by the other, in both directions", "[unit]
   CHECK(mine->is_accepted());
 }
 
-TEST_CASE("memory outlives the process that made it, and the one that moved it",
+TEST_CASE("memory outlives the process that made it, and the object that it moved from",
           "[unit]") {
   std::optional<SharedMemory> theirs;
   {
@@ -60,7 +60,7 @@ TEST_CASE("memory outlives the process that made it, and the one that moved it",
   CHECK(theirs->is_accepted());
 }
 
-TEST_CASE("memory that could shrink, or of another size, is refused", "[unit]") {
+TEST_CASE("memory that could shrink, or has another size, is refused", "[unit]") {
   constexpr int kAll = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   CHECK(SharedMemory::open(memory_of(4096 + 2 * 8192, kAll)).is_ok());
   const auto code = [](Fd fd) {

@@ -50,7 +50,7 @@ TEST_CASE("a ring returns the written bytes, wherever it wraps", "[unit]") {
   CHECK(ring.read(1).empty());
 }
 
-TEST_CASE("a ring that is empty is used from its first byte on", "[unit]") {
+TEST_CASE("an empty ring is used from its first byte on", "[unit]") {
   Ring ring(64);
   const auto first = [&] { return ring.data[0]; };
   for (const size_t n : {40, 64, 1, 30}) {
@@ -59,7 +59,7 @@ TEST_CASE("a ring that is empty is used from its first byte on", "[unit]") {
     CHECK(first() == data[0]);
     CHECK((ring.read(n) == data));
   }
-  SECTION("and else behind what is there") {
+  SECTION("a ring with data is used behind its data") {
     const auto data = pattern(103, 7);
     ring.write(std::span(data).first(40));
     CHECK(ring.read(39).size() == 39);
@@ -84,7 +84,7 @@ TEST_CASE("parts are taken and filled in order", "[unit]") {
   CHECK(std::equal(got.begin(), got.end(), data.begin()));
 }
 
-TEST_CASE("the end is seen behind the last byte", "[unit]") {
+TEST_CASE("the end is seen after the last byte", "[unit]") {
   Ring ring(64);
   CHECK_FALSE(ring.reader.is_at_end());
   ring.write(pattern(5));
@@ -120,10 +120,10 @@ TEST_CASE("a reader that needs other data first is woken to serve, or if half is
   CHECK(ring.reader.rest(Need::kLater));
   ring.write(pattern(32));
   CHECK_FALSE(ring.writer.must_wake_reader(Haste::kAwaited));
-  SECTION("what others wait for it to do") {
+  SECTION("data that other members wait for this member to handle") {
     CHECK(ring.writer.must_wake_reader(Haste::kServed));
   }
-  SECTION("more than half") {
+  SECTION("more than half of the ring") {
     ring.write(pattern(1));
     CHECK(ring.writer.must_wake_reader(GENERATE(Haste::kNone, Haste::kAwaited)));
   }
@@ -143,14 +143,14 @@ TEST_CASE(
   CHECK(ring.reader.rest(Need::kNews));
   ring.write(pattern(32));
   CHECK_FALSE(ring.writer.must_wake_reader(Haste::kNone));
-  SECTION("what is pressing") {
+  SECTION("urgent data") {
     CHECK(ring.writer.must_wake_reader(Haste::kAwaited));
   }
-  SECTION("more than half") {
+  SECTION("more than half of the ring") {
     ring.write(pattern(1));
     CHECK(ring.writer.must_wake_reader(Haste::kNone));
   }
-  SECTION("it reads before it sleeps, and awaits something by then") {
+  SECTION("the reader reads before it sleeps, and awaits data by then") {
     CHECK_FALSE(ring.reader.rest(Need::kNews));
     ring.read(32);
     CHECK(ring.reader.rest(Need::kNow));

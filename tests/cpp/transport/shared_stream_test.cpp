@@ -169,7 +169,7 @@ TEST_CASE("data without urgency waits until the reader looks, or urgent data com
   two.end();
 }
 
-TEST_CASE("a push at once wakes the peer while our turn goes on", "[tcp]") {
+TEST_CASE("an immediate push wakes the peer while our turn goes on", "[tcp]") {
   Pair two;
   two.a.ends = two.b.ends = false;
   two.a.run();

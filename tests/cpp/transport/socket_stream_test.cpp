@@ -51,7 +51,7 @@ struct Near {
 
 }  // namespace
 
-TEST_CASE("a socket says when it is full, and when there is room", "[tcp]") {
+TEST_CASE("a socket reports when it is full, and when it has room again", "[tcp]") {
   Near near;
   const auto data = pattern(4 << 20);
   size_t put = 0;
@@ -97,7 +97,7 @@ TEST_CASE("received bytes of a socket are read before its end", "[tcp]") {
   CHECK(near.calls.num_readable == before);
 }
 
-TEST_CASE("a Unix socket is drained although nobody has read", "[tcp]") {
+TEST_CASE("a Unix socket is drained although its peer has read nothing", "[tcp]") {
   Near near;
   CHECK(near.write(pattern(100)) == 100);
   CHECK(near.stream->is_drained());

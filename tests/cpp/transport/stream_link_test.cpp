@@ -172,7 +172,7 @@ TEST_CASE("a push follows the written bytes and has their urgency") {
   CHECK(send_in_a_turn({}).empty());
 }
 
-TEST_CASE("a message that surely fits is written at once if nothing is ahead") {
+TEST_CASE("a message that surely fits is written at once if nothing is ahead of it") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
   stream.is_full = false;
@@ -187,7 +187,7 @@ TEST_CASE("a message that surely fits is written at once if nothing is ahead") {
   const size_t frame = kHeaderBytes + 100;
   const auto chunks = [&] { return uplink.counters().chunks.load(); };
 
-  SECTION("its owner does not hear of it") {
+  SECTION("the owner of the message is not called") {
     stream.room_for_sure = frame;
     CHECK(link.send_at_once(of(100)));
     CHECK(stream.written == frame);
@@ -201,7 +201,8 @@ TEST_CASE("a message that surely fits is written at once if nothing is ahead") {
     CHECK(stream.written == frame);
     CHECK(link.cancel(id) == 100);
   }
-  SECTION("not what there is no room for, what has more chunks, or is held") {
+  SECTION(
+      "a message without room, with several chunks, or held, is not written at once") {
     stream.room_for_sure = frame - 1;
     CHECK_FALSE(link.send_at_once(of(100)));
     stream.room_for_sure = 10'000;
@@ -217,7 +218,9 @@ TEST_CASE("a message that surely fits is written at once if nothing is ahead") {
     CHECK(chunks() == 0);
     CHECK(link.send_at_once(of(1000)));
   }
-  SECTION("not what others are ahead of, in the queue or half written") {
+  SECTION(
+      "a message behind other messages, queued or half written, is not written at "
+      "once") {
     stream.room_for_sure = 0;
     link.send(of(100));
     stream.room_for_sure = 10'000;
@@ -231,13 +234,13 @@ TEST_CASE("a message that surely fits is written at once if nothing is ahead") {
     CHECK(stream.written == frame);
     CHECK(link.send_at_once(of(100)));
   }
-  SECTION("a stream that takes less than it said is hung up") {
+  SECTION("a stream that takes less than it promised is hung up") {
     stream.room_for_sure = frame;
     stream.most = frame - 1;
     CHECK_FALSE(link.send_at_once(of(100)));
     CHECK(stream.is_hung_up);
   }
-  SECTION("nothing on a link that has ended") {
+  SECTION("nothing is written on a link that has ended") {
     stream.room_for_sure = 10'000;
     link.hang_up();
     CHECK_FALSE(link.send_at_once(of(100)));
@@ -331,7 +334,7 @@ TEST_CASE("chunks picked for a full stream leave when calls differ in priority")
   CHECK_FALSE(stream.waits_for_room);
 }
 
-TEST_CASE("large and small messages arrive whole in both directions", "[tcp]") {
+TEST_CASE("large and small messages arrive complete in both directions", "[tcp]") {
   Two two;
   const std::vector<std::vector<std::byte>> data = {
       pattern(5'000'000), pattern(0),    pattern(1),
@@ -354,7 +357,7 @@ TEST_CASE("large and small messages arrive whole in both directions", "[tcp]") {
   CHECK(two.to_b->is_drained());
 }
 
-TEST_CASE("the extension goes with the first chunk, the call number with all",
+TEST_CASE("the first chunk has the extension, and all chunks have the call number",
           "[tcp]") {
   Two two;
   const auto data = pattern(2500);
@@ -410,8 +413,9 @@ TEST_CASE("a cancelled message ends between chunks and gives its memory back",
   CHECK(owner->tokens == std::vector<uint32_t>{1, 2});
 }
 
-TEST_CASE("memory of a cancelled message is not read again, half a chunk or not",
-          "[tcp]") {
+TEST_CASE(
+    "memory of a cancelled message is not read again, even if half a chunk is written",
+    "[tcp]") {
   for (const size_t begun : {100u, 700u, 1500u}) {
     Two two(true);
     const int small = 1;  // the kernel accepts a few kilobytes
@@ -459,7 +463,7 @@ TEST_CASE("memory of a cancelled message is not read again, half a chunk or not"
   }
 }
 
-TEST_CASE("a message that never began can be cancelled whole", "[tcp]") {
+TEST_CASE("a message that has not begun can be cancelled completely", "[tcp]") {
   Two two;
   const auto data = pattern(100), other = pattern(5);
   auto owner = std::make_shared<CountingOwner>();
@@ -474,7 +478,7 @@ TEST_CASE("a message that never began can be cancelled whole", "[tcp]") {
   CHECK(owner->tokens == std::vector<uint32_t>{1, 2});
 }
 
-TEST_CASE("a payload half way in is thrown away from drop_incoming on", "[tcp]") {
+TEST_CASE("the rest of a payload is thrown away after drop_incoming", "[tcp]") {
   Two two(true);
   FrameHeader h;
   h.kind = FrameKind::kData;
@@ -524,8 +528,7 @@ TEST_CASE("parts of a large result bypass the caches, and folded data does not")
   CHECK(caching_of_payload(FrameKind::kContrib, kPassedBytes) == Caching::kKept);
 }
 
-TEST_CASE("urgent messages overtake chunks that were picked and have not begun",
-          "[tcp]") {
+TEST_CASE("urgent messages overtake picked chunks that have not begun", "[tcp]") {
   Two two(true);
   const auto bulk = pattern(500'000), urgent = pattern(10);
   two.to_b->send(message(1, bulk));
@@ -590,7 +593,8 @@ TEST_CASE("over TCP finish says goodbye behind what is queued", "[tcp]") {
   two.run_until([&] { return owner->tokens.size() == 2; });
 }
 
-TEST_CASE("a peer that goes is a loss, and owners get their memory back", "[tcp]") {
+TEST_CASE("a peer that goes away is a loss, and owners get their memory back",
+          "[tcp]") {
   trace::Recorder recorder(1 << 16);
   Two two;
   const auto data = pattern(30'000'000);
@@ -652,7 +656,7 @@ TEST_CASE("a frame that the handler refuses loses the link", "[tcp]") {
   CHECK(two.b.lost.message() == "rank 0: not like this");
 }
 
-TEST_CASE("closing frees everything and calls nobody, however often", "[tcp]") {
+TEST_CASE("a close frees everything and calls no handler, even if repeated", "[tcp]") {
   Two two;
   const auto data = pattern(10);
   auto owner = std::make_shared<CountingOwner>();

@@ -24,7 +24,7 @@ int steps_before_sleep(TwoPhaseWait& wait, TimePoint now, bool did) {
 
 }  // namespace
 
-TEST_CASE("a wait looks at once, then it yields before each look, and then it sleeps") {
+TEST_CASE("a wait first polls, then yields before each poll, and then sleeps") {
   TwoPhaseWait wait;
   wait.begin({});
   CHECK(wait.next(kBegin, true) == Step::kLook);
@@ -34,7 +34,7 @@ TEST_CASE("a wait looks at once, then it yields before each look, and then it sl
   CHECK(wait.next(kBegin, false) == Step::kSleep);
 }
 
-TEST_CASE("looks are counted again when something has happened, and in the next wait") {
+TEST_CASE("polls are counted again after an event, and in the next wait") {
   TwoPhaseWait wait;
   wait.begin({});
   CHECK(steps_before_sleep(wait, kBegin, true) == TwoPhaseWait::kMostLooks);
@@ -57,7 +57,7 @@ TEST_CASE("slow yields to other threads are not counted") {
   CHECK(wait.next(now, false) == Step::kSleep);
 }
 
-TEST_CASE("a wait that spins does not sleep while it does") {
+TEST_CASE("a wait does not sleep while it spins") {
   TwoPhaseWait wait;
   wait.begin(microseconds(500));
   CHECK(wait.next(kBegin, true) == Step::kLook);
@@ -85,7 +85,7 @@ TEST_CASE("after a yield to a computing thread, waits sleep at once") {
   CHECK(wait.next(over, false) == Step::kYield);
 }
 
-TEST_CASE("the more yields are slow the longer waits sleep, until many are not") {
+TEST_CASE("more slow yields make waits sleep longer, until many yields are fast") {
   TwoPhaseWait wait;
   wait.begin({});
   TimePoint now = kBegin;

@@ -36,7 +36,7 @@ TEST_CASE("the limit is four milliseconds of the link's rate, within bounds") {
   }
 }
 
-TEST_CASE("it follows a link that becomes slow, and one that is well again") {
+TEST_CASE("the limit follows a link that becomes slow, and then fast again") {
   UnsentLimit limit;
   TimePoint now;
   take(limit, 25'000, 100, now);
@@ -46,7 +46,7 @@ TEST_CASE("it follows a link that becomes slow, and one that is well again") {
   CHECK(limit.bytes() == 100'000);
 }
 
-TEST_CASE("small changes are left alone, and time in which nothing waits") {
+TEST_CASE("small changes, and time without waiting data, do not change the limit") {
   UnsentLimit limit;
   TimePoint now;
   take(limit, 25'000, 100, now);
@@ -57,14 +57,14 @@ TEST_CASE("small changes are left alone, and time in which nothing waits") {
   CHECK(limit.bytes() == 100'000);
 }
 
-TEST_CASE("data that is accepted at once has no rate") {
+TEST_CASE("data that is accepted at once shows no rate") {
   UnsentLimit limit;
   limit.on_full(TimePoint());
   CHECK_FALSE(limit.on_taken(UnsentLimit::kSampleBytes, false, TimePoint()));
   CHECK(limit.bytes() == UnsentLimit::kLeast);
 }
 
-TEST_CASE("a socket that runs dry before we come gets more, and then by its rate") {
+TEST_CASE("a socket that runs dry gets a larger limit, and later one by its rate") {
   UnsentLimit limit;
   TimePoint now;
   limit.on_full(now);
@@ -79,7 +79,7 @@ TEST_CASE("a socket that runs dry before we come gets more, and then by its rate
   CHECK(limit.on_taken(8 << 10, false, now) == UnsentLimit::kLeast);
 }
 
-TEST_CASE("one dry moment makes its whole sample a lower bound") {
+TEST_CASE("one dry moment makes the whole sample a lower bound") {
   UnsentLimit limit;
   TimePoint now;
   limit.on_full(now);

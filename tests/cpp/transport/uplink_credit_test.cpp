@@ -140,7 +140,7 @@ struct Net {
 
 }  // namespace
 
-TEST_CASE("a rate is that of the time in which something waited") {
+TEST_CASE("a rate counts only the time in which data waited") {
   RateMeter meter;
   TimePoint now{};
   meter.look(0, true, now);
@@ -162,7 +162,7 @@ TEST_CASE("a rate is that of the time in which something waited") {
   CHECK(meter.bytes_per_s() == 0.75 * full);
 }
 
-TEST_CASE("a time in which nothing waited is of no sample") {
+TEST_CASE("a time without waiting data belongs to no sample") {
   RateMeter meter;
   TimePoint now{};
   meter.look(0, true, now);
@@ -188,7 +188,7 @@ TEST_CASE("rests between transfers do not count as a slow link") {
   CHECK(net.credit.bytes_per_s() < 1.2 * 200 * kMbit);
 }
 
-TEST_CASE("a short transfer behind a rest goes at once, a long one has its bound") {
+TEST_CASE("a short transfer after a rest goes at once, and a long one has its limit") {
   Net net(3, 200 * kMbit, microseconds(150));
   net.credit.set_aim(UplinkCredit::kStale);
   net.run(milliseconds(1000));
@@ -204,7 +204,7 @@ TEST_CASE("a short transfer behind a rest goes at once, a long one has its bound
   }
 }
 
-TEST_CASE("no short transfer goes at once while something may be urgent") {
+TEST_CASE("no short transfer goes at once while there may be urgent data") {
   Net net(3, 200 * kMbit, microseconds(150));
   net.credit.set_aim(UplinkCredit::kStale);
   net.run(milliseconds(1000));
@@ -215,7 +215,7 @@ TEST_CASE("no short transfer goes at once while something may be urgent") {
   CHECK(net.queued() < 20'000);
 }
 
-TEST_CASE("a slow link has its bound behind a rest, too") {
+TEST_CASE("a slow link has its limit after a rest, too") {
   Net net(3, 10 * kMbit, microseconds(150));
   net.credit.set_aim(UplinkCredit::kStale);
   net.run(milliseconds(1000));
@@ -245,7 +245,7 @@ TEST_CASE("the limit fills a link of any rate, and delays urgent data only short
   }
 }
 
-TEST_CASE("a link whose acknowledgements come late holds no other one up") {
+TEST_CASE("a link with late acknowledgements delays no other link") {
   Net net(3, 200 * kMbit, microseconds(150));
   net.credit.set_aim(UplinkCredit::kStale);
   net.run(milliseconds(1000));
@@ -272,7 +272,8 @@ TEST_CASE("the last bytes to a late peer delay no other link for long") {
   CHECK((net.delivered - before) / (net.uplink * 0.005) > 0.6);
 }
 
-TEST_CASE("one link at a time asks beyond the credit, and another if it is gone") {
+TEST_CASE(
+    "one link at a time goes beyond the limit, and another link when it has gone") {
   const bool is_urgent = GENERATE(true, false);
   CAPTURE(is_urgent);
   Net net(15, 200 * kMbit, microseconds(150));
@@ -303,7 +304,7 @@ TEST_CASE("bytes that a link has written by itself count as in flight") {
   CHECK(net.credit.room(1) == 0);
 }
 
-TEST_CASE("a link that gets far slower has little more than the credit on its way") {
+TEST_CASE("a link that becomes far slower has little more than the limit on its way") {
   const size_t num_links = GENERATE(3u, 15u);
   CAPTURE(num_links);
   Net net(num_links, 200 * kMbit, microseconds(150));
@@ -330,7 +331,7 @@ TEST_CASE("the limit is larger if bytes in flight may take longer") {
   CHECK(urgent < 40'000);
 }
 
-TEST_CASE("a link that is fast has no bound within some samples") {
+TEST_CASE("a fast link has no limit after some samples") {
   Net net(3, 10'000 * kMbit, microseconds(60));
   net.room = 1e6;
   net.run(milliseconds(100));
@@ -338,7 +339,7 @@ TEST_CASE("a link that is fast has no bound within some samples") {
   CHECK(net.credit.room(net.links[1].flow) == UplinkCredit::kNoBound);
 }
 
-TEST_CASE("the credit follows a rate down and up again") {
+TEST_CASE("the limit follows a rate down and up again") {
   Net net(3, 500 * kMbit, microseconds(150));
   net.run(milliseconds(300));
   const size_t fast = net.credit.credit();
@@ -426,7 +427,8 @@ TEST_CASE("a long round trip has no limit, and is checked again at times") {
   CHECK(net.used(std::chrono::seconds(25)) > 0.95);
 }
 
-TEST_CASE("a bad time just while more is tried is not taken for the link's rate") {
+TEST_CASE(
+    "a bad time during a trial of a larger limit does not change the link's rate") {
   Net net(2, 200 * kMbit, microseconds(150));
   net.run(milliseconds(200));
   const auto is_open = [&] { return net.credit.credit() > UplinkCredit::kMost / 4; };
@@ -462,7 +464,7 @@ TEST_CASE("lost bytes do not count against the limit") {
   CHECK(net.credit.credit() < UplinkCredit::kMost);
 }
 
-TEST_CASE("a rate that is low now and then keeps its bound: others use a peer") {
+TEST_CASE("a rate that is low at times, because others use a peer, keeps its limit") {
   Net net(2, 200 * kMbit, microseconds(150));
   net.run(milliseconds(200));
   for (int time = 0; time < 10; ++time) {
@@ -476,7 +478,7 @@ TEST_CASE("a rate that is low now and then keeps its bound: others use a peer") 
   }
 }
 
-TEST_CASE("a rate that is low on average keeps its bound if it is high in between") {
+TEST_CASE("a rate that is low on average keeps its limit if it is high in between") {
   Net net(2, 200 * kMbit, microseconds(150));
   net.run(milliseconds(200));
   for (int ms = 0; ms < 8'000; ++ms) {
@@ -487,7 +489,7 @@ TEST_CASE("a rate that is low on average keeps its bound if it is high in betwee
   }
 }
 
-TEST_CASE("a link that was slow for long is not looked at more rarely") {
+TEST_CASE("a link that was slow for long is not checked more rarely") {
   Net net(2, 300 * kMbit, microseconds(150));
   net.run(milliseconds(200));
   const Duration before = net.credit.next_look();
@@ -530,7 +532,7 @@ TEST_CASE("one starvation is soon forgotten, and repeated starvation lasts") {
   CHECK(until(false) < longest);
 }
 
-TEST_CASE("a fixed limit stays") {
+TEST_CASE("a fixed limit does not change") {
   Net net(2, 200 * kMbit, microseconds(150), 40'000);
   net.run(milliseconds(300));
   CHECK(net.credit.credit() == 40'000);

@@ -137,7 +137,8 @@ TEST_CASE("links ask for turns while calls are expected to differ") {
   CHECK_FALSE(net.uplink.is_ordered());
 }
 
-TEST_CASE("the most urgent of all links goes first, equal ones take turns", "[tcp]") {
+TEST_CASE("the most urgent of all links goes first, and equal links take turns",
+          "[tcp]") {
   Net net(3);
   net.push(0, 0, 2 * kChunk);
   net.push(1, 0, 2 * kChunk);
@@ -176,7 +177,7 @@ TEST_CASE("a link whose peer reads nothing delays no other link", "[tcp]") {
   CHECK(net.starts.back().link == 1);
 }
 
-TEST_CASE("without acknowledgements the looks become rare", "[tcp]") {
+TEST_CASE("without acknowledgements the checks become rare", "[tcp]") {
   Net net(2);
   net.push(0, 0, 10 * kChunk);
   net.push(1, 1, 1);

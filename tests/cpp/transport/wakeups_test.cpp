@@ -10,7 +10,7 @@
 using namespace aikido;
 using transport::Wakeups;
 
-TEST_CASE("the earliest of many times is known after every change") {
+TEST_CASE("the earliest of many times is correct after every change") {
   std::mt19937_64 random(1);
   Wakeups wakeups;
   CHECK(wakeups.earliest_time() == Wakeups::kNever);
