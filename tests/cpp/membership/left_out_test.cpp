@@ -188,7 +188,7 @@ TEST_CASE(
   CHECK(is_lacking(members[2].installed[2]));
 }
 
-TEST_CASE("a refusal of another state than the last one asked with is none") {
+TEST_CASE("a refusal of an earlier state has no effect") {
   LeftOut members;
   for (const int32_t r : {0, 1})
     members[r].verdict = Status(Code::kPeerLost, "too far behind");
@@ -201,7 +201,7 @@ TEST_CASE("a refusal of another state than the last one asked with is none") {
   CHECK(members.view(2).has(Rank(2)));
 }
 
-TEST_CASE("a refusal from before it heard of another view is none") {
+TEST_CASE("a refusal from before the member heard of another view has no effect") {
   const bool has_dropped = GENERATE(false, true);
   LeftOut members;
   Member& out = members[2];
@@ -385,7 +385,7 @@ TEST_CASE("no member waits for a view that has lost its majority") {
   }
 }
 
-TEST_CASE("a member that one of the view cannot take in asks the others") {
+TEST_CASE("a member that a view member cannot take in asks the others") {
   Members members(5);
   members.is_lost = without({4});
   for (const int32_t r : {0, 1, 2, 3})

@@ -400,7 +400,7 @@ TEST_CASE("operations known only to a lost member are cut anew") {
   CHECK(next.cuts.size() == 2);
 }
 
-TEST_CASE("an excluded member counts as out from the first unknown operation") {
+TEST_CASE("operations list an excluded member from the first unknown operation on") {
   const auto report = [](uint64_t known) { return report_of(3, known, known - 1); };
   View next = next_view(View::first_of(3),
                         plan_of(3, {{Rank(0), report(10)}, {Rank(1), report(9)}}));
@@ -556,7 +556,7 @@ TEST_CASE("an excluded member takes its results along") {
   CHECK(next_view(View::first_of(5), plan).members == set_of(5, {2, 3, 4}));
 }
 
-TEST_CASE("a member does not rejoin to wait in vain") {
+TEST_CASE("a member does not rejoin if it would wait in vain") {
   View old = View::first_of(4);
   old.members = set_of(4, {0, 1, 2});
   ViewPlan plan = plan_of(4, {});
@@ -573,7 +573,7 @@ TEST_CASE("a member does not rejoin to wait in vain") {
 }
 
 // Random histories: members get results, call ahead, are moved, leave and rejoin.
-TEST_CASE("every view that follows keeps the rules") {
+TEST_CASE("every next view keeps the rules") {
   std::mt19937 random(20240311);
   const auto below = [&](size_t n) { return static_cast<int32_t>(random() % n); };
   int num_held = 0, num_joined = 0, num_recut = 0;

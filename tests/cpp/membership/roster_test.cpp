@@ -59,7 +59,7 @@ TEST_CASE("the order of the handles is the order of the ranks") {
     CHECK(r.member(Rank(i)) == all[static_cast<size_t>(i)]);
 }
 
-TEST_CASE("without an order all members find the same one") {
+TEST_CASE("without an order all members find the same order") {
   auto all = members(5);
   const Roster first = roster(7, all, all[0], Order::kCommon);
   for (int turn = 0; turn < 5; ++turn) {
@@ -73,7 +73,7 @@ TEST_CASE("without an order all members find the same one") {
   }
 }
 
-TEST_CASE("a member alone is a roster") {
+TEST_CASE("a single member is a roster") {
   const auto all = members(1);
   CHECK(roster(1, all, all[0]).self() == Rank(0));
 }
@@ -89,7 +89,7 @@ TEST_CASE("members of one roster agree on the token of each of them") {
   CHECK(different.size() == 3);
 }
 
-TEST_CASE("another uuid, other members or another order make another token") {
+TEST_CASE("another uuid, other members or another order give another token") {
   auto all = members(3);
   const auto token = [&](int64_t uuid, const std::vector<Handle>& handles) {
     const Roster r = roster(uuid, handles, all[0]);
@@ -119,7 +119,7 @@ TEST_CASE("a token is of no use without the secret of the member") {
         roster(7, guessed, all[1]).token(Rank(1)));
 }
 
-TEST_CASE("a token has the bytes that PROTOCOL.md says") {
+TEST_CASE("a token has the bytes of PROTOCOL.md") {
   const std::string first =
       "aikido1/127.0.0.1/4711/00000000000000ff/000102030405060708090a0b0c0d0e0f";
   const std::string second =

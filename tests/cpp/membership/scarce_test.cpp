@@ -68,7 +68,7 @@ TEST_CASE("an open operation is in danger behind one that some member can send")
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
 }
 
-TEST_CASE("of two members that have lost each other, one does not compute") {
+TEST_CASE("one of two members that have lost each other does not compute") {
   Reports answers{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}, {Rank(2), waiting(3)}};
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
   answers[Rank(2)].lost = set_of(4, {3});  // rank 3 has not answered

@@ -62,7 +62,8 @@ TEST_CASE("a suspicion moves the shards of a member, which stays in the view") {
 }
 
 TEST_CASE(
-    "all notice the same: the first that is healthy coordinates, the others wait") {
+    "if all members notice the same, the first healthy one coordinates and the others "
+    "wait") {
   struct Row {
     int32_t lost;
     int32_t coordinator;
@@ -120,7 +121,7 @@ TEST_CASE("a member that noticed alone waits for its turn") {
   CHECK(members.agree({0, 1, 2, 3}));
 }
 
-TEST_CASE("a silent member is out once it has not answered; a slow one stays") {
+TEST_CASE("a silent member is excluded if it does not answer, and a slow one stays") {
   for (const bool is_slow : {false, true}) {
     Members members(4);
     if (!is_slow) members.is_lost = without({3});
@@ -204,7 +205,8 @@ TEST_CASE("answers that take long are waited for longer") {
   CHECK(members[0].change.next_look() == members.now + milliseconds(200));
 }
 
-TEST_CASE("of two coordinators the higher one gets through, and both ends are met") {
+TEST_CASE(
+    "the higher of two coordinators succeeds, and both suspects lose their shards") {
   Members members(5);
   members[0].change.suspect(Rank(3), members.now);
   const auto first = std::exchange(members.post, {});
@@ -231,7 +233,7 @@ TEST_CASE("of two coordinators the higher one gets through, and both ends are me
   }
 }
 
-TEST_CASE("after a promise nothing lower is answered") {
+TEST_CASE("after a promise no lower ballot is answered") {
   Members members(3);
   ViewMessage prepare;
   prepare.ballot = {5, Rank(1)};
@@ -263,7 +265,7 @@ TEST_CASE("after a promise nothing lower is answered") {
   CHECK(me.num_promises == 1);
 }
 
-TEST_CASE("a view that was accepted somewhere is taken over unchanged") {
+TEST_CASE("a view that some member has accepted is taken over unchanged") {
   Members members(3);
   members[0].change.suspect(Rank(2), members.now);
   // Rank 1 accepts, but no member learns of it: its answer is lost, and then rank 0 is
@@ -499,7 +501,8 @@ TEST_CASE("a member owns shards again when it is restored") {
   CHECK(members.view(0).cut_of(Seq(5)).owners.size() == 3);
 }
 
-TEST_CASE("a result that others have passed over is waited for if too few are left") {
+TEST_CASE(
+    "a result that others skipped through is waited for if too few members are left") {
   Members members(3);
   members[1].mine = report_of(3, 6, 4);
   members[1].mine.open = Seq(5);

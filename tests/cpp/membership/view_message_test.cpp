@@ -74,7 +74,8 @@ TEST_CASE("ballots are ordered by counter, then by rank") {
   CHECK(Ballot{2, Rank(1)} == Ballot{2, Rank(1)});
 }
 
-TEST_CASE("messages about views come back as they were, and no part of them does") {
+TEST_CASE(
+    "messages about views survive encoding and decoding, and no part of them decodes") {
   for (const ViewMessage& message : samples()) {
     const auto bytes = encode(message);
     INFO("step " << static_cast<int>(message.step));
@@ -89,7 +90,7 @@ TEST_CASE("messages about views come back as they were, and no part of them does
   }
 }
 
-TEST_CASE("the messages of PROTOCOL.md are these bytes") {
+TEST_CASE("the messages of PROTOCOL.md equal the encoded bytes") {
   ViewMessage m;
   m.view = 2;
   m.ballot = {7, Rank(1)};
@@ -143,7 +144,7 @@ TEST_CASE("numbers of shards and parts that no cut has are refused") {
   CHECK(is_refused(m));
 }
 
-TEST_CASE("bytes that no member sends are no message") {
+TEST_CASE("bytes that no member sends are refused") {
   const auto all = samples();
   const ViewMessage& prepare = all[0];
   const ViewMessage& state = all[1];

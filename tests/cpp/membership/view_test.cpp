@@ -46,7 +46,8 @@ Result<View> decoded(const std::vector<std::byte>& bytes, int32_t size = 4) {
 
 }  // namespace
 
-TEST_CASE("in the first view everybody takes part in everything and owns a shard") {
+TEST_CASE(
+    "in the first view each member takes part in each operation and owns a shard") {
   for (const int32_t n : {1, 2, 65}) {
     const View view = View::first_of(n);
     CHECK(view.number == 1);
@@ -107,7 +108,7 @@ TEST_CASE("a held shard is found by both its numbers") {
     CHECK(view.held_at(Seq(static_cast<uint64_t>(seq)), shard) == nullptr);
 }
 
-TEST_CASE("a view is these bytes") {
+TEST_CASE("an encoded view has these bytes") {
   View view;
   view.number = 2;
   view.members = set_of(2, {1});
@@ -124,7 +125,7 @@ TEST_CASE("a view is these bytes") {
         "00 00 00 00");
 }
 
-TEST_CASE("views come back as they were, from the front of what follows") {
+TEST_CASE("views survive encoding and decoding, also with bytes behind them") {
   auto bytes = encoded(sample());
   bytes.push_back(std::byte{9});
   std::span<const std::byte> rest(bytes);

@@ -14,7 +14,7 @@ using testing::Builder;
 using testing::names_of;
 using Names = std::vector<std::string>;
 
-TEST_CASE("of orders that are as good the first of the list is taken") {
+TEST_CASE("the first of equally good orders is taken") {
   auto best = best_order(testing::parallel({2, 2}, {3, 3}), {});
   REQUIRE(best->makespan_s == 8);
   REQUIRE(best->order == std::vector<size_t>{0, 2});
@@ -40,7 +40,7 @@ TEST_CASE("the best of all orders is that of a programme over sets of transfers"
   REQUIRE(best_order(largest, {})->makespan_s == testing::best_makespan(largest));
 }
 
-TEST_CASE("orders that cannot be kept are passed over") {
+TEST_CASE("orders that cannot be kept are skipped") {
   SimulateOptions options;
   options.link = LinkRule::kInOrder;
   const auto graph = Builder()

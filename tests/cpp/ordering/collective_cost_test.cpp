@@ -120,7 +120,7 @@ TEST_CASE("halving is for few bytes, and a ring for many bytes with uneven halve
   REQUIRE(chosen(8, 1e7, costs, among).time_s == cost(kHalving, 8, 1e7, costs));
 }
 
-TEST_CASE("of several that take as long the first is chosen") {
+TEST_CASE("the first of equally fast algorithms is chosen") {
   const CollectiveCosts costs{{0, 1}, 0, 0};
   REQUIRE(chosen(4, 8, costs, {kRing, kDirect}).algorithm == kRing);
   REQUIRE(chosen(4, 8, costs, {kDirect, kRing}).algorithm == kDirect);

@@ -21,7 +21,7 @@ TEST_CASE("the bounds are the time of all ops and of the busier resource") {
   REQUIRE(bounds.speed_up() == 0.5);
 }
 
-TEST_CASE("efficiency goes from nothing overlaps to all does") {
+TEST_CASE("efficiency goes from no overlap to complete overlap") {
   const auto bounds = bounds_of(testing::chain({2, 3}, {1, 9}));
   REQUIRE(bounds.efficiency(15) == 0);
   REQUIRE(bounds.efficiency(14) == 0.2);

@@ -72,7 +72,7 @@ TEST_CASE("names in a sentence are printable and not endless") {
   REQUIRE(refusal({compute(std::string(99, 'x'), -1)}, {}).size() < 160);
 }
 
-TEST_CASE("an edge that is there twice counts once") {
+TEST_CASE("an edge that is given twice counts once") {
   const auto graph = make_graph({compute("a"), compute("b")}, {{"a", "b"}, {"a", "b"}});
   REQUIRE(graph.is_ok());
 }

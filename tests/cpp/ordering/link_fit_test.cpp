@@ -132,7 +132,7 @@ TEST_CASE("a rate that changes is followed within a few samples") {
     }
 }
 
-TEST_CASE("a change is seen at its fourth sample, and three outliers are none") {
+TEST_CASE("a change is seen at its fourth sample, and three outliers are no change") {
   auto fit = fit_with();
   for (int i = 0; i < 16; ++i) {
     REQUIRE(fit.add(kSizes[static_cast<size_t>(i) % 8],

@@ -34,7 +34,7 @@ TEST_CASE("the depth is the best of all, at most as deep as allowed") {
         }
 }
 
-TEST_CASE("of two depths that take as long the smaller is taken") {
+TEST_CASE("the smaller of two equally fast depths is taken") {
   auto found = pipelining_of(2, 2, 9, {1, 1});
   REQUIRE(found->depth == 1);
   REQUIRE(found->time_s == 6);

@@ -319,7 +319,7 @@ std::vector<Refusal> refusals_of_weights() {
   return all;
 }
 
-TEST_CASE("impossible options are refused with a sentence") {
+TEST_CASE("impossible options are refused with a reason") {
   for (const auto& all : {refusals_of_stages(), refusals_of_weights()})
     for (const auto& [options, sentence] : all) {
       auto schedule = generate(options);
@@ -330,7 +330,7 @@ TEST_CASE("impossible options are refused with a sentence") {
     }
 }
 
-TEST_CASE("portions that are proposed can be made") {
+TEST_CASE("proposed portions can be made") {
   for (int p = 1; p <= 6; ++p)
     for (int m = 1; m <= 30; ++m) {
       auto options = with(Method::kInterleaved, 2 * p, m);

@@ -73,7 +73,7 @@ TEST_CASE("a slot shows the instruction at its middle") {
   CHECK(grid_of(with(Method::kGpipe, 1, 2), times, coarse) == "rank 0  F1 B0 B1 B1\n");
 }
 
-TEST_CASE("sums that are no binary fractions make no slot more") {
+TEST_CASE("times that are no binary fractions add no slot") {
   auto times = unit(1);
   times.stages[0].forward = 0.1;
   times.stages[0].backward = 0.2;

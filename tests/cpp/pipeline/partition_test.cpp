@@ -292,7 +292,8 @@ TEST_CASE("more stages than layers are refused, unless machines may be idle") {
 }
 
 TEST_CASE(
-    "where no plan fits into the memory the smallest is told, and its largest stage") {
+    "if no plan fits into the memory, the error names the smallest plan and its "
+    "largest stage") {
   PartitionOptions options = flat(2, 1e5, CostModel::kPaper);
   options.memory_bytes = 259;
   // Two stages: two versions of 130 bytes, one version of 260. One stage: one version

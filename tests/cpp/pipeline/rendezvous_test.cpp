@@ -14,13 +14,13 @@ Status checked(const std::string& stages, const std::string& ranks) {
   return check_rendezvous(*schedule);
 }
 
-TEST_CASE("ends that meet in turn come to an end") {
+TEST_CASE("ends that meet in turn finish") {
   CHECK(checked("stage 0: 0\nstage 1: 1",
                 "rank 0: F0.0@0 A0.0>1 A0.1>1 G0.0<1\nrank 1: A1.0<0 A1.1<0 G1.0>0")
             .is_ok());
 }
 
-TEST_CASE("two that send first wait for each other") {
+TEST_CASE("two ranks that both send first wait for each other") {
   const auto status =
       checked("stage 0: 0\nstage 1: 1",
               "rank 0: F0.0@0 A0.1>1 G0.0<1\nrank 1: F1.0@0 G1.0>0 A1.1<0");
@@ -40,7 +40,7 @@ TEST_CASE("the error names the ring of waiting ranks, not ranks that wait for it
         "(G3.0>2) waits for rank 2: where sends wait, nobody goes on");
 }
 
-TEST_CASE("an end that never comes is told") {
+TEST_CASE("an end that never comes is reported") {
   CHECK(
       checked("stage 0: 0\nstage 1: 1", "rank 0: A0.0>1\nrank 1: F1.0@0").message() ==
       "rank 0, instruction 0 (A0.0>1): rank 1 has no receive for it after what it has "

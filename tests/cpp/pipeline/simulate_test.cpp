@@ -100,7 +100,7 @@ TEST_CASE("without a flush the pace is that of the slowest stage") {
   }
 }
 
-TEST_CASE("a straggler slows all by its factor") {
+TEST_CASE("a straggler slows all stages by its factor") {
   auto times = timing(4);
   times.slowdown = {1, 1, 2.5, 1};
   const auto slow = simulated(with(Method::kAsync, 4, 64), times);
@@ -142,7 +142,7 @@ TEST_CASE("warm-ups by PipeDream's rule starve uneven replicas") {
   CHECK(simulated(options, times).period == 4.5);
 }
 
-TEST_CASE("links add their time to the fill, and are the pace where they are slowest") {
+TEST_CASE("links add their time to the fill, and set the pace if they are slowest") {
   for (int p = 2; p <= 6; ++p) {
     auto times = timing(p);
     times.links.assign(static_cast<size_t>(p) - 1, 0.5);
@@ -178,7 +178,7 @@ TEST_CASE("sums of replicas and steps come after the last gradient") {
   CHECK(after.spans.back().end == 12 + 2);  // rank 2 does not wait for the sums
 }
 
-TEST_CASE("recomputing takes time, as the last stage shows least") {
+TEST_CASE("recomputing takes time, and least in the last stage") {
   auto options = with(Method::kOneFOneB, 4, 8);
   options.recompute = true;
   const auto times = simulated(options, timing(4));
@@ -195,13 +195,13 @@ TEST_CASE("spans of a rank are in order and do not overlap") {
   }
 }
 
-TEST_CASE("a period that cannot be seen is not told") {
+TEST_CASE("a period that cannot be seen is not reported") {
   CHECK_FALSE(simulated(with(Method::kOneFOneB, 2, 64), timing(2)).period.has_value());
   CHECK_FALSE(simulated(with(Method::kAsync, 4, 11), timing(4)).period.has_value());
   CHECK(simulated(with(Method::kAsync, 4, 12), timing(4)).period == 3.0);
 }
 
-TEST_CASE("times that are none are refused, and schedules that are not valid") {
+TEST_CASE("impossible times and invalid schedules are refused") {
   auto schedule = generate(with(Method::kOneFOneB, 2, 2));
   REQUIRE(schedule.is_ok());
   const auto sentence = [&](const Timing& times) {

@@ -171,7 +171,7 @@ TEST_CASE("duplicate and missing instructions are refused") {
       "has done by then");
 }
 
-TEST_CASE("messages go to whom does the other stage") {
+TEST_CASE("messages go to the rank that does the other stage") {
   check_refused(kFlush, "A0.0>1", "G0.0>1",
                 "rank 0, instruction 1 (G0.0>1): there is no stage before stage 0");
   check_refused(kFlush, "G1.0>0", "A1.0>0",
@@ -228,7 +228,7 @@ TEST_CASE("versions that do not exist or break the policy are refused") {
                 "rank 1, instruction 6 (F1.1@1): with weights 2bw it takes version 0");
 }
 
-TEST_CASE("updates are refused that miss or mix gradients") {
+TEST_CASE("updates that miss or mix gradients are refused") {
   check_refused(kFlush, "step0@1", "step0@2",
                 "rank 0, instruction 8 (step0@2): the newest version is 0, so it makes "
                 "1");

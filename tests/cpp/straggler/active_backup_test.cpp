@@ -187,7 +187,8 @@ TEST_CASE("a stand-in is no arrival of its primary") {
   CHECK(history.recent().delay(Seq(5), Rank(2)) == ms(1000));
 }
 
-TEST_CASE("one known to be behind is stood in for at once, also for the quorum") {
+TEST_CASE(
+    "a primary that is known to be behind is covered at once, also for the quorum") {
   PolicyOptions options = backed_up();
   options.min_contributors = 3;
   Shards s(options);
@@ -207,7 +208,7 @@ TEST_CASE("one known to be behind is stood in for at once, also for the quorum")
   CHECK(s.policy->quorum_time() == s.at(3));
 }
 
-TEST_CASE("a quorum that only backups can complete is asked for") {
+TEST_CASE("the policy asks for a quorum that only backups can complete") {
   PolicyOptions options = backed_up(2);
   options.min_contributors = 3;
   Shards s(options, 5);  // three primaries, of which two are late
@@ -252,7 +253,7 @@ TEST_CASE("the contribution of an excluded primary is requested at once") {
   CHECK(s.policy->stand_ins() == StandIns{{Rank(0), kBackup}});
 }
 
-TEST_CASE("a backup that is out as well is not waited for") {
+TEST_CASE("an excluded backup is not waited for") {
   Shards s(backed_up());
   s.begin();
   RankSet left(4);
@@ -266,7 +267,7 @@ TEST_CASE("a backup that is out as well is not waited for") {
   CHECK(d.reason == Reason::kComplete);
 }
 
-TEST_CASE("one that was asked has a patience, and what it needed is learnt") {
+TEST_CASE("a backup that was asked has limited time, and its time is recorded") {
   Shards s(backed_up());
   s.warm_up();
   s.begin();
@@ -286,7 +287,7 @@ TEST_CASE("one that was asked has a patience, and what it needed is learnt") {
   CHECK(s.group.stand_in_patience(kBytes) == ms(1200));  // 1.5 x 800
 }
 
-TEST_CASE("a stand-in that was not needed after all makes the patience no shorter") {
+TEST_CASE("a stand-in that was not needed does not shorten the wait for later ones") {
   Shards s(backed_up());
   s.warm_up();
   for (int i = 0; i < 40; ++i) {
@@ -308,7 +309,7 @@ TEST_CASE("a stand-in that was not needed after all makes the patience no shorte
   CHECK(s.group.stand_in_patience(kBytes) == ms(150));  // 1.5 x 100
 }
 
-TEST_CASE("two late with one backup: one is covered") {
+TEST_CASE("one backup covers one of two late primaries") {
   Shards s(backed_up(2), 6);  // four primaries; one backup has not called
   s.warm_up();
   s.begin();
@@ -339,7 +340,7 @@ TEST_CASE("two late with one backup: one is covered") {
   CHECK_FALSE(two.policy->arrived().contains(Rank(1)));
 }
 
-TEST_CASE("a backup that has not called has time as a member has") {
+TEST_CASE("a backup that has not called has as much time as a member") {
   Shards s(backed_up());
   s.warm_up();
   const double grace = to_ms(s.group.deadline_of(kBackup, Seq(1000), kBytes));
@@ -417,7 +418,7 @@ TEST_CASE("with replicas the first complete copy counts, and no backup is asked"
   CHECK(s.policy->stand_ins().size() == 1);
 }
 
-TEST_CASE("to verify means to wait for the second copy, as long as for a stand-in") {
+TEST_CASE("verification waits for the second copy as long as for a stand-in") {
   PolicyOptions options = backed_up();
   options.verify_shadows = true;
   Shards s(options);
@@ -462,7 +463,7 @@ TEST_CASE("verification makes no primary late because its shadow was faster") {
   CHECK(s.decide(2).num_arrived == 3);
 }
 
-TEST_CASE("no more stand in than a verdict can name") {
+TEST_CASE("no more backups stand in than a result header can name") {
   PolicyOptions options = backed_up(2);
   options.min_contributors = 1;
   Shards s(options, 5);

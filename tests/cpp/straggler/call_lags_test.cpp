@@ -55,7 +55,7 @@ TEST_CASE("a lag counts from the call of the second of four") {
   CHECK_FALSE(lags.is_rest(kLate, Seq(2), ms(30)));
 }
 
-TEST_CASE("one notice of several calls is a lag in each, and is heard once") {
+TEST_CASE("one notice of several calls is a lag in each, and counts once") {
   CallLags lags(4);
   for (uint64_t seq = 1; seq <= 3; ++seq)
     for (int32_t r = 0; r < 3; ++r)

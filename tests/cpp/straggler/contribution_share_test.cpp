@@ -35,7 +35,7 @@ TEST_CASE("a third of the last contributions at the close is enough") {
   CHECK(share.suits(at(100)) == Suits::kYes);
 }
 
-TEST_CASE("few contributions say nothing, nor do old ones") {
+TEST_CASE("few contributions, and old contributions, show nothing") {
   ContributionShare share;
   CHECK(share.suits(at(0)) == Suits::kUnknown);
   close(share, 3, kTotal);

@@ -34,7 +34,7 @@ TEST_CASE("data shards belong to the primaries, with n_plus_b to all members") {
   CHECK_FALSE(is_backup(backed_up(2, BackupMode::kNPlusB), Rank(3), 5));
 }
 
-TEST_CASE("the number wanted is that of primaries and as many backups") {
+TEST_CASE("the wanted data shards are one for each present primary and backup") {
   const PolicyOptions one = backed_up(1);
   CHECK(wanted(one, RankSet::full(4)) == set_of(4, {0, 1, 2}));
   CHECK(wanted(one, set_of(4, {1, 2, 3})) == set_of(4, {0, 1, 2}));

@@ -229,7 +229,7 @@ TEST_CASE("a question changes no answer") {
   }
 }
 
-TEST_CASE("no deadline is longer than the limit") {
+TEST_CASE("no deadline is longer than its limit") {
   Fed fed;
   fed.deadlines.limit(ms(30));
   for (int i = 0; i < 20; ++i) CHECK(fed.feed(1, 400).deadline == ms(30));

@@ -43,7 +43,7 @@ TEST_CASE("the policies of one group share their knowledge of the members") {
   }
 }
 
-TEST_CASE("a ceiling that no call lives to see is half of its time-out") {
+TEST_CASE("a ceiling beyond the time-out of the calls becomes half of this time-out") {
   using std::chrono::seconds;
   PolicyOptions options;
   options.kind = Kind::kSkip;
@@ -60,7 +60,7 @@ TEST_CASE("a ceiling that no call lives to see is half of its time-out") {
   }
 }
 
-TEST_CASE("who is late for full sums is known to the group, and its run is another") {
+TEST_CASE("with rebalancing the group notes members that are late for full sums") {
   PolicyOptions options;
   GroupPolicy strict(options, log_of(3, 1000));
   options.rebalance = true;

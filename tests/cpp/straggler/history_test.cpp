@@ -137,7 +137,7 @@ TEST_CASE("one long stall is one lag, however many operations pass meanwhile") {
   CHECK(lag(history, 51, kLate) == ms(3));
 }
 
-TEST_CASE("one that is forgiven was not late of late, whenever its lags become known") {
+TEST_CASE("a forgiven member was not recently late, whenever its lags become known") {
   History history(log_of(4, UINT64_MAX));
   const auto play = [&](uint64_t seq, double lag) {
     const TimePoint t_q(ms(1000.0 * double(seq)));
@@ -155,7 +155,7 @@ TEST_CASE("one that is forgiven was not late of late, whenever its lags become k
   CHECK(lag(history, 10, kLate));
 }
 
-TEST_CASE("skips of operations that were forgiven count for the limit only") {
+TEST_CASE("skips of forgiven operations count for the limit only") {
   History history(log_of(4, UINT64_MAX));
   const auto commit = [&](uint64_t seq, bool with_it) {
     history.on_committed(Seq(seq), with_it ? mask_of({0, 1, 2, 3}) : mask_of({0, 1, 2}),
@@ -347,7 +347,7 @@ TEST_CASE("results of uncalled operations are kept in one log for all policies")
   CHECK(second.called(kLate) == Seq(3));
 }
 
-TEST_CASE("of a member that is out skips are counted for the limit alone") {
+TEST_CASE("skips of an excluded member count for the limit only") {
   History history(log_of(4, 100));
   history.on_committed(Seq(1), mask_of({0, 1, 2}), 30);
   CHECK(history.consecutive_skips(kLate) == 1);
@@ -376,7 +376,7 @@ TEST_CASE("of a member that is out skips are counted for the limit alone") {
   CHECK(history.consecutive_skips(Rank(2)) == 0);
 }
 
-TEST_CASE("a run of health is of operations in a row, each once") {
+TEST_CASE("a healthy run counts each of its consecutive operations once") {
   History history(log_of(4, 0));
   CHECK(history.healthy_run(kLate) == 0);
   for (uint64_t seq = 1; seq <= 3; ++seq) {
@@ -418,7 +418,7 @@ TEST_CASE("a member covered by a backup was late, and no data were lost") {
   CHECK(history.log().outstanding_bytes(kLate) == 14);
 }
 
-TEST_CASE("a backup is late only where data were lost, and never skipped") {
+TEST_CASE("a backup is late only if data were lost, and is never skipped") {
   History history(log_of(4, 100));
   history.on_committed(Seq(1), mask_of({0, 1, 2}), RankSet(4), kLate, 1);
   history.on_committed(Seq(2), mask_of({0, 1}), mask_of({2}), kLate, 1);

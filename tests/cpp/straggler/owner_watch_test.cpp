@@ -24,7 +24,7 @@ PolicyOptions watched() {
   return options;
 }
 
-TEST_CASE("an owner has until the ceiling while nothing is known of its size") {
+TEST_CASE("an owner has time until the ceiling while nothing is known of its size") {
   OwnerWatch watch(watched());
   for (int i = 0; i < 7; ++i) {
     watch.on_lag(kSize, ms(10));
@@ -38,7 +38,7 @@ TEST_CASE("an owner has until the ceiling while nothing is known of its size") {
   CHECK(watch.deadline(0, kLong) == ms(1000));
 }
 
-TEST_CASE("the deadline is of the 19th of 20 lags, with bounds") {
+TEST_CASE("the deadline follows the 19th of 20 lags, within bounds") {
   struct Row {
     const char* name;
     double usual_ms, rare_ms;
@@ -61,7 +61,7 @@ TEST_CASE("the deadline is of the 19th of 20 lags, with bounds") {
   }
 }
 
-TEST_CASE("an owner has no longer than all else took") {
+TEST_CASE("an owner has no more time than the rest of the operation took") {
   OwnerWatch watch(watched());
   CHECK(watch.deadline(kSize, ms(300)) == ms(300));
   CHECK(watch.deadline(kSize, ms(1)) == ms(2.5));  // half of the floor
@@ -70,7 +70,7 @@ TEST_CASE("an owner has no longer than all else took") {
   CHECK(watch.deadline(kSize, ms(700)) == ms(600));
 }
 
-TEST_CASE("old lags are forgotten, and one before its time is none") {
+TEST_CASE("old lags are forgotten, and a result before its time has no lag") {
   OwnerWatch watch(watched());
   for (int i = 0; i < 64; ++i) watch.on_lag(kSize, ms(200));
   CHECK(watch.deadline(kSize, kLong) == ms(600));

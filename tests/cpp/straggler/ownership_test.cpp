@@ -46,7 +46,7 @@ TEST_CASE("a member skipped four times in a row gives its shards away") {
 }
 
 TEST_CASE(
-    "who was moved for once, and whose link is not slow, serves before its trial") {
+    "a member that was moved once serves before its trial if its link is not slow") {
   Ownership ownership(4);
   ownership.on_owners(owners_but(4, kLate), at(1000));
   CHECK(ownership.would_serve(kLate, Suits::kUnknown));
@@ -79,7 +79,7 @@ TEST_CASE("a late member that must stay an owner leaves changes to a member in t
   CHECK(changed_by(kOther, true).empty());
 }
 
-TEST_CASE("shards leave a slow link that is named, and stay with a late caller") {
+TEST_CASE("shards leave a link that is advised as slow, and stay with a late caller") {
   Ownership ownership(4);
   ownership.advise(kLate, Advice::kLink);
   CHECK(changes(ownership, 100, skipped(0)) == std::vector{Change{kLate, false}});
@@ -94,7 +94,8 @@ TEST_CASE("shards leave a slow link that is named, and stay with a late caller")
 }
 
 TEST_CASE(
-    "as long as its link is named a member has no trial, and a late caller at once") {
+    "a member with a link advised as slow has no trial, and a late caller has one at "
+    "once") {
   Ownership ownership(4);
   ownership.on_owners(owners_but(4, kLate), at(10));
   ownership.advise(kLate, Advice::kLink);

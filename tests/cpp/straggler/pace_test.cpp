@@ -33,8 +33,7 @@ Pace::Finding finding(Here first, Here second, uint64_t total = kTotal,
 
 }  // namespace
 
-TEST_CASE(
-    "what comes in the second quarter of a wait says whether the rest is worth it") {
+TEST_CASE("the bytes in the second quarter of a wait show if the rest is worth it") {
   // After 10 of 20 ms, 20 ms are left until 1.5 times the wait has passed. At the pace
   // of these 5 ms, four times as many bytes arrive in that time.
   CHECK(finding(20'000, 36'000) == kInTime);
@@ -85,7 +84,7 @@ TEST_CASE("a result that begins late is looked at once more when the wait is ove
   CHECK_FALSE(pace.next_look(kWait).has_value());
 }
 
-TEST_CASE("of several sources each has its pace") {
+TEST_CASE("each of several sources has its own pace") {
   Pace pace(kResult, kLeastWait);
   pace.look({0, 1'000, std::nullopt, 30'000}, kTotal, 1.5, kWait, milliseconds(5));
   CHECK(pace.look({20'000, 2'000, 9, 31'000}, kTotal, 1.5, kWait, milliseconds(10)) ==

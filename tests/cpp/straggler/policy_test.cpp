@@ -73,7 +73,7 @@ TEST_CASE("options out of range are refused with argument, value and range") {
         "SkipStraggler: world_size is 0 but must be at least 1.");
 }
 
-TEST_CASE("an option of one policy is none of the other") {
+TEST_CASE("an option of one policy is refused for another policy") {
   PolicyOptions options = skip_options();
   options.rebalance = true;
   CHECK(validate(options, 4).message() ==
@@ -162,7 +162,7 @@ TEST_CASE("with backups a quorum counts data shards, or all primaries of N + b")
   CHECK_FALSE(options.has_stand_ins());
 }
 
-TEST_CASE("no backups are the same policy as to skip, byte for byte") {
+TEST_CASE("options without backups equal the skip policy, byte for byte") {
   PolicyOptions options = skip_options();
   options.backups = 0;
   CHECK_FALSE(options.has_stand_ins());
@@ -174,7 +174,7 @@ TEST_CASE("no backups are the same policy as to skip, byte for byte") {
       "min_contributors=None, "));
 }
 
-TEST_CASE("half of an even number of members are enough where nothing is said") {
+TEST_CASE("half of an even number of members are enough by default") {
   PolicyOptions options = skip_options();
   const int32_t fewest[] = {1, 2, 2, 2, 3, 3, 4, 4};
   for (int32_t n = 1; n <= 8; ++n) {
@@ -189,7 +189,8 @@ TEST_CASE("half of an even number of members are enough where nothing is said") 
   CHECK(fewest_of(options, 4) == quorum_of(options, 4));
 }
 
-TEST_CASE("to wait for all means a quorum of all, and rebalancing goes by the view") {
+TEST_CASE(
+    "a policy that waits for all has a quorum of all, and rebalancing uses the view") {
   PolicyOptions options;
   CHECK(quorum_of(options, 4) == 4);
   CHECK_FALSE(options.uses_view());
@@ -324,7 +325,7 @@ TEST_CASE("the wire form of the default skip policy does not change") {
   CHECK(hex(encode(options)).substr(56, 8) == "03000200");
 }
 
-TEST_CASE("one may leave for a full log where a majority and a quorum are left") {
+TEST_CASE("a member may leave for a full log if a majority and a quorum remain") {
   PolicyOptions options = skip_options();
   CHECK_FALSE(can_leave_one(options, 4, 4));
   options.log_full = LogFull::kLeave;

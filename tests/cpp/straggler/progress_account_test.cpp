@@ -114,7 +114,7 @@ TEST_CASE("a skip that is followed by a wait of the same length saves nothing") 
   CHECK(ledger.account.lost() - before == Approx(0.25).margin(0.05));
 }
 
-TEST_CASE("of an operation that was not computed fair delays are the saving") {
+TEST_CASE("the saving of an operation that was not computed is a fair delay") {
   Ledger ledger;
   for (int i = 0; i < 8; ++i) ledger.operation(60, true);
   const double before = ledger.account.lost();

@@ -80,7 +80,7 @@ TEST_CASE("a member late in most of the last operations is slow") {
   }
 }
 
-TEST_CASE("to be late in half of the operations does not make a member slow") {
+TEST_CASE("a member that is late in half of the operations is not slow") {
   Played played(4);
   for (int i = 0; i < 100; ++i) {
     played.operation({0, 100, 100, i % 4 == 0 || i % 4 == 1 ? 400.0 : 110.0});
@@ -131,7 +131,8 @@ TEST_CASE("facts about a member from before a move do not count after it") {
   CHECK(played.slow() == "3");
 }
 
-TEST_CASE("in time is more than not late, and is counted anew after a move") {
+TEST_CASE(
+    "being in time is more than not being late, and is counted anew after a move") {
   Played played(4);
   played.operations(5, {0, 100, 100, 100});
   CHECK(played.run(3) == 5);
@@ -145,7 +146,7 @@ TEST_CASE("in time is more than not late, and is counted anew after a move") {
   CHECK(played.run(3) == 0);
 }
 
-TEST_CASE("what is over at once says nothing against a member, nor for it") {
+TEST_CASE("an operation that ends at once counts neither against a member nor for it") {
   Played played(4);
   played.operations(4, {0, 100, 100, 400});
   played.operations(50, {0, 1, 1, 2});

@@ -69,7 +69,7 @@ TEST_CASE("a late start is no delay of the operation that it is in") {
   CHECK(recent.late_start(Rank(0), Seq(4)) == ms(0));
 }
 
-TEST_CASE("an operation that a member did not compute says nothing of its delays") {
+TEST_CASE("an operation that a member did not compute shows nothing about its delays") {
   RecentOperations recent(3);
   play(recent, 1, 100, 0, 100, true);
   for (const uint64_t seq : {2, 3}) {
@@ -82,7 +82,7 @@ TEST_CASE("an operation that a member did not compute says nothing of its delays
   CHECK_FALSE(recent.delay(Seq(3), Rank(2)).has_value());
 }
 
-TEST_CASE("of operations that are called one behind the other a delay counts once") {
+TEST_CASE("a delay counts once in operations that are called behind each other") {
   RecentOperations recent(3);
   play(recent, 1, 100, 0, 100, true);
   // Two buckets of one step: the second is called before the first is closed.

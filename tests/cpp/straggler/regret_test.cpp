@@ -263,7 +263,8 @@ TEST_CASE("an evaluation on one rank costs its own steps only") {
   }
 }
 
-TEST_CASE("a rank that is always slower is waited for or left out, as pays more") {
+TEST_CASE(
+    "a rank that is always slower is waited for or skipped, whichever pays more") {
   for (const double slower : {0.12, 0.25, 0.5, 1.0}) {
     Setting s;
     s.late = slower;

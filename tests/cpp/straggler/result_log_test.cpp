@@ -54,7 +54,9 @@ TEST_CASE("bytes of results not called yet are counted against the log's limit")
   CHECK(log.outstanding_bytes(Rank(2)) == 0);
 }
 
-TEST_CASE("half as much again is room for what goes on, and any single result") {
+TEST_CASE(
+    "a log may grow by half for results under way, and has room for any single "
+    "result") {
   ResultLog log(4, 100);
   CHECK_FALSE(log.would_overflow_far(kLate, 1000));
   close(log, 1, 90);
@@ -65,7 +67,8 @@ TEST_CASE("half as much again is room for what goes on, and any single result") 
   CHECK_FALSE(log.would_overflow_far(Rank(0), 1000));
 }
 
-TEST_CASE("of a member that is out nothing is kept, and it comes back with nothing") {
+TEST_CASE(
+    "nothing is kept for an excluded member, and its log is empty when it rejoins") {
   ResultLog log(4, 100);
   close(log, 1, 30);
   log.set_members(without_late());
@@ -83,7 +86,7 @@ TEST_CASE("of a member that is out nothing is kept, and it comes back with nothi
   CHECK(log.outstanding_bytes(kLate) == 20);
 }
 
-TEST_CASE("a log of nobody, and a rank outside of it, are defects") {
+TEST_CASE("a log without members, and a rank outside of it, are defects") {
   CHECK_THROWS_AS(ResultLog(0, 100), InternalError);
   CHECK_THROWS_AS(ResultLog(4, 100).on_called(Rank(4), Seq(1)), InternalError);
   CHECK_THROWS_AS(ResultLog(4, 100).outstanding_bytes(Rank(-1)), InternalError);

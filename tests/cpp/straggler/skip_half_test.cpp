@@ -41,7 +41,9 @@ std::unique_ptr<Policy> half_here(GroupPolicy& group, double t_half_ms,
   return policy;
 }
 
-TEST_CASE("half of the members wait for another one as long as all missing are worth") {
+TEST_CASE(
+    "half of the members wait for another one as long as all missing members are "
+    "worth") {
   GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   warm_up(group);
   const double worth = 2 * to_ms(group.deadline_of(Rank(2), Seq(1000), kBytes));
@@ -83,7 +85,7 @@ TEST_CASE("half of the members wait for another one as long as all missing are w
   }
 }
 
-TEST_CASE("half that are near each other wait for the rest as long as they always do") {
+TEST_CASE("half of the members wait for the rest as long as the rest usually takes") {
   GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   play_all(group, kNext - 1, ms(400), [](int) {
     return Delays{ms(0), ms(1), ms(301), ms(302)};
@@ -107,17 +109,17 @@ TEST_CASE("half of the members are not always enough") {
     return policy.decide(at(1e6)).closes() || policy.next_look();
   };
   PolicyOptions options = skip_options();
-  SECTION("where the user says otherwise") {
+  SECTION("if the user requires more") {
     options.min_contributors = 3;
     GroupPolicy group(options, log_of(4, kNoLogLimit));
     warm_up(group);
     CHECK_FALSE(closes(*half_here(group, 60)));
   }
-  SECTION("before much is known of those that are missing") {
+  SECTION("before enough is known of the missing members") {
     GroupPolicy group(options, log_of(4, kNoLogLimit));
     CHECK_FALSE(closes(*half_here(group, 60, 2)));
   }
-  SECTION("where the quorum is required") {
+  SECTION("if the quorum is required") {
     GroupPolicy group(options, log_of(4, kNoLogLimit));
     warm_up(group);
     auto policy = half_here(group, 60);
@@ -125,7 +127,7 @@ TEST_CASE("half of the members are not always enough") {
     policy->require_quorum();
     CHECK_FALSE(closes(*policy));
   }
-  SECTION("where nobody is missing who could come") {
+  SECTION("if no missing member can come") {
     GroupPolicy group(options, log_of(4, kNoLogLimit));
     warm_up(group);
     auto policy = half_here(group, 60);
@@ -135,7 +137,7 @@ TEST_CASE("half of the members are not always enough") {
     policy->expect(left);
     CHECK_FALSE(closes(*policy));
   }
-  SECTION("where one of those missing must be in") {
+  SECTION("if a missing member must contribute") {
     options.max_consecutive_skips = 1;
     GroupPolicy group(options, log_of(4, kNoLogLimit));
     warm_up(group);
@@ -168,7 +170,7 @@ TEST_CASE("members that were skipped last are waited for when they are back") {
 }
 
 TEST_CASE(
-    "one without which another shard was closed has no time unless it has called") {
+    "a member without which another shard closed has no time unless it has called") {
   GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   warm_up(group);
   RankSet late(4);

@@ -80,7 +80,9 @@ TEST_CASE("each kind of lateness is waited for as long as that pays") {
   }
 }
 
-TEST_CASE("lateness that goes around is waited for where each skip leads to the next") {
+TEST_CASE(
+    "lateness that goes from rank to rank is waited for if each skip leads to the "
+    "next") {
   GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   const auto all = play_all(group, 408, ms(400), [](int i) {
     Delays d = {ms(0), ms(1), ms(2), ms(3)};
@@ -229,7 +231,8 @@ TEST_CASE("a member that is back after a long stall is waited for at once") {
     CHECK_FALSE(play(group, seq, now += ms(100), with_lag(10)).skipped(3));
 }
 
-TEST_CASE("a known late member does not take the time of another that is missing") {
+TEST_CASE(
+    "a member that is known to be late takes no time from another missing member") {
   PolicyOptions options = skip_options();
   options.min_contributors = 2;
   GroupPolicy group(options, log_of(4, kNoLogLimit));
@@ -247,7 +250,7 @@ TEST_CASE("a known late member does not take the time of another that is missing
   CHECK(policy->decide(now + ms(1)).reason == Reason::kExpectedLate);
 }
 
-TEST_CASE("of two members without time, the one that might have come is the reason") {
+TEST_CASE("the member that might have come is the reason if two members have no time") {
   PolicyOptions options = skip_options();
   options.min_contributors = 2;
   GroupPolicy group(options, log_of(4, kNoLogLimit));
@@ -299,7 +302,7 @@ TEST_CASE("a member whose log is full is waited for") {
   CHECK(policy->decide(now).reason == Reason::kWithinDeadline);
 }
 
-TEST_CASE("a member that is left out for a full log is not waited for") {
+TEST_CASE("a member that is excluded for a full log is not waited for") {
   PolicyOptions options = skip_options();
   options.log_full = LogFull::kLeave;
   GroupPolicy group(options, log_of(4, 2 * kBytes + kBytes / 2));
@@ -365,7 +368,7 @@ TEST_CASE("the quorum has the requested size, in groups of two to eight") {
 }
 
 TEST_CASE(
-    "who is not expected is not waited for, and a quorum is needed all the same") {
+    "a member that is not expected is not waited for, but a quorum is still needed") {
   GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   const auto policy = group.start(Seq(1), kBytes);
   RankSet members = RankSet::full(4);

@@ -12,7 +12,7 @@ using testing::kBytes;
 using testing::ms;
 using testing::skip_options;
 
-TEST_CASE("before enough is known patience follows the operation, and the longest") {
+TEST_CASE("at first patience follows the operation and the longest known time") {
   PolicyOptions options = skip_options();
   options.warmup_operations = 3;
   StandInTimes times(options);
@@ -25,7 +25,7 @@ TEST_CASE("before enough is known patience follows the operation, and the longes
   CHECK(times.patience(1, ms(0)) == ms(20));  // another class
 }
 
-TEST_CASE("then it is slack times what nine of ten took") {
+TEST_CASE("later patience is the slack times the time of nine out of ten stand-ins") {
   PolicyOptions options = skip_options();
   StandInTimes times(options);
   for (int i = 1; i <= 10; ++i) times.on_taken(kBytes, ms(100 * i));
@@ -39,7 +39,7 @@ TEST_CASE("then it is slack times what nine of ten took") {
   CHECK(times.patience(kBytes, ms(0)) == ms(20));
 }
 
-TEST_CASE("it never exceeds the ceiling, nor what the calls live") {
+TEST_CASE("patience never exceeds the ceiling, nor the time-out of the calls") {
   PolicyOptions options = skip_options();
   options.ceiling = ms(400);
   StandInTimes times(options);

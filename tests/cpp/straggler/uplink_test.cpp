@@ -23,7 +23,7 @@ void come(Uplink& uplink, int times, uint64_t bytes, int64_t took, int64_t from 
   }
 }
 
-TEST_CASE("the time from the beginning of a payload to its end counts") {
+TEST_CASE("the time from the beginning to the end of a payload counts") {
   Uplink uplink;
   CHECK_FALSE(uplink.bytes_per_second(at(0)));
   come(uplink, 4, 64'000, 64);
@@ -41,7 +41,7 @@ TEST_CASE("a link that has changed shows after a few payloads") {
   CHECK(*uplink.bytes_per_second(at(10'900)) == Approx(3.2e7));
 }
 
-TEST_CASE("payloads that had gathered are no fast uplink") {
+TEST_CASE("payloads that had gathered do not show a fast uplink") {
   Uplink uplink;
   come(uplink, 3, 64'000, 0);
   CHECK_FALSE(uplink.bytes_per_second(at(300)));
@@ -51,7 +51,7 @@ TEST_CASE("payloads that had gathered are no fast uplink") {
   CHECK(*uplink.bytes_per_second(at(600)) == Approx(1e6));
 }
 
-TEST_CASE("what came at once came infinitely fast, and what is old says nothing") {
+TEST_CASE("bytes that come at once have an infinite rate, and old bytes show nothing") {
   Uplink uplink;
   come(uplink, 4, 8 << 10, 0);
   CHECK(std::isinf(*uplink.bytes_per_second(at(301))));

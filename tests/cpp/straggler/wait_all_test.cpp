@@ -31,7 +31,7 @@ TEST_CASE("wait all closes with the last arrival and never before") {
   }
 }
 
-TEST_CASE("the times of the first copies are told when all are there") {
+TEST_CASE("the times of the first copies are reported when all have arrived") {
   Rebalance rebalance(3);
   for (int i = 1; i <= 4; ++i) {
     const TimePoint now{std::chrono::seconds(i)};

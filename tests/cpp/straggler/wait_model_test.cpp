@@ -110,7 +110,7 @@ TEST_CASE("members that share a wait are waited for together") {
   CHECK(rule.dropped.count() == 0);
 }
 
-TEST_CASE("among equal rules that with the most contributions is taken") {
+TEST_CASE("the rule with the most contributions is taken among equal rules") {
   // 4 / 133.3 = 3 / 100.
   const auto recent = window(4, 64, [](int, int32_t r) { return r == 3 ? 33.4 : 0.0; });
   const WaitRule rule = model_of(recent).best(ms(10'000));
@@ -139,7 +139,7 @@ TEST_CASE("no other deadline or dropped set does better than the best by much") 
   }
 }
 
-TEST_CASE("an unknown delay is taken from the fair ones, in turns") {
+TEST_CASE("an unknown delay is taken from the fair delays, in turns") {
   RecentOperations recent(3);
   double now = 0;
   for (uint64_t seq = 1; seq <= 12; ++seq) {
