@@ -10,10 +10,10 @@
 
 namespace aikido::adapter {
 
-// One try to make a call, from its checks until its data is on its way. If an exception
-// leaves the scope, for a bad argument or for lack of memory, the batch of this thread
-// ends. The call still takes its sequence numbers. So the other ranks get the reason
-// instead of waiting, and the numbers stay equal on all ranks.
+// Scope of one try to make a call, from its checks until the engine has its data. If an
+// exception leaves the scope, for a bad argument or for lack of memory, the batch of
+// this thread ends. The call still takes its sequence numbers. So the other ranks get
+// the reason instead of waiting, and the numbers stay equal on all ranks.
 class AikidoBackend::Attempt : public CallSite {
  public:
   // `num_calls`: number of collectives in the call; 0 for a message.

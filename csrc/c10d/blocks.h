@@ -35,10 +35,10 @@ OutBlocks out_blocks(const at::Tensor& tensor, const std::vector<int64_t>& split
 InBlocks in_blocks(const at::Tensor& tensor, const std::vector<int64_t>& splits,
                    int size);
 
-// Output blocks are written while input blocks may still be read. So input blocks
-// (`outs`) that overlap `ins` are copied, into tensors that are appended to `held`. The
-// block of rank `own` for itself may overlap its destination, because it is read before
-// it is written.
+// Output blocks are written while input blocks may still be read. So blocks to send
+// (`outs`) that overlap blocks to receive (`ins`) are copied, into tensors that are
+// appended to `held`. The block of rank `own` for itself may overlap its destination,
+// because it is read before it is written.
 void set_apart(OutBlocks& outs, const InBlocks& ins, int own,
                std::vector<at::Tensor>& held);
 

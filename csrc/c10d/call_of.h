@@ -42,7 +42,8 @@ inline collectives::Call call_of(collectives::CallKind kind, const CallSite& sit
   return call;
 }
 
-// Throws if no group of `size` ranks can make the call. The others are told first.
+// Throws if no group of `size` ranks can make the call. Before that, the other ranks of
+// the call receive the reason.
 inline void check_call(const CallSite& site, const collectives::Call& call, int size) {
   const Status valid = collectives::validate(call, size);
   if (valid) return;

@@ -38,9 +38,9 @@ namespace aikido::adapter {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Returns true if `stream` records a graph. Older versions of torch cannot tell. There
-// the module asks CUDA, if it was built with the toolkit. Otherwise the device refuses
-// the operations on such a stream.
+// Returns true if `stream` records a graph. Older versions of torch have no such query.
+// With them the module asks CUDA, if it was built with the toolkit. Otherwise the
+// device refuses the operations on such a stream.
 template <class Guard = c10::impl::VirtualGuardImpl>
 bool is_capturing(const c10::Stream& stream) {
   const Guard guard(stream.device_type());

@@ -34,7 +34,8 @@ class DeviceMemory {
   virtual void reduce_to_all(ReduceOp op, DType dtype,
                              const std::vector<void*>& buffers, size_t count,
                              double scale, const c10::Stream& stream) = 0;
-  // True if the stream records a graph. Called only if torch cannot tell (compat.h).
+  // True if the stream records a graph. Called only if torch has no such query
+  // (compat.h).
   virtual bool is_capturing(const c10::Stream& stream) = 0;
 
   // Implementation for devices of this type. Null: none.

@@ -2,9 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Exception with a failed Status on its way to Python. There it becomes one of the
-// classes of aikido_torch.errors (bind/errors.cpp). Elsewhere it is torch's
-// DistBackendError.
+// Exception that carries a failed Status to Python, where it becomes one of the classes
+// of aikido_torch.errors (bind/errors.cpp). In C++ it is torch's DistBackendError.
 
 #include <c10/util/Exception.h>
 

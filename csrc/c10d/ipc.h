@@ -68,9 +68,10 @@ class Ipc {
   // staged tensors.
   const std::shared_ptr<Transfers>& transfers() const { return transfers_; }
 
-  // Token of a new call. The call is over here when the last copy of the token is gone.
+  // Token of a new call. The call has ended on this rank when the last copy of the
+  // token is destroyed.
   std::shared_ptr<void> begin();
-  // Blocks until all calls are over, for at most `limit`.
+  // Blocks until all calls have ended, for at most `limit`.
   void wait_for_calls(Duration limit);
   uint64_t num_calls() const { return open_->num_calls; }
 
@@ -98,8 +99,8 @@ class Ipc {
 class IpcCall : public std::enable_shared_from_this<IpcCall> {
  public:
   static constexpr int kLeader = 0;
-  // Time from a failure until rank 0 has surely heard of it. The other ranks wait so
-  // much longer than the time-out.
+  // Upper limit of the time from a failure until rank 0 knows of it. The other ranks
+  // wait for the time-out plus this time.
   static constexpr Milliseconds kGrace{30'000};
 
   struct What {
@@ -123,8 +124,8 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
 
   bool leads() const { return what_.rank == kLeader; }
   void add_blocks(collectives::LocalCall& local);
-  // The call of the group, with number `seq`, is over: all have called, or `status` is
-  // the reason of its failure. Progress thread.
+  // The comparison of calls with number `seq` has ended: all ranks have called, or
+  // `status` is the reason of the failure. Progress thread.
   void on_called(const Status& status, Seq seq);
   // Continues after on_called(), with `communicator`; null if the group is gone.
   // Callback thread.
@@ -162,8 +163,7 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
   const std::shared_ptr<DeviceMemory> device_memory_;
   const CopySite site_;
   void* const data_;
-  std::vector<Offer>
-      offers_;  // on the leader those of all ranks, elsewhere only the own
+  std::vector<Offer> offers_;  // of all ranks on the leader, else only of this rank
   Verdict verdict_;
   Seq seq_{};
   bool is_owed_ = false;

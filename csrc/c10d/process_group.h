@@ -163,8 +163,8 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  // ---- batch: calls of this thread between the two become one work. If the thread
-  // waits for that work before the end, later calls become another work.
+  // ---- batch: calls of this thread from startCoalescing() to endCoalescing() are one
+  // work. If the thread waits for that work in between, later calls are another work.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -174,16 +174,17 @@ class AikidoBackend final : public ChangingBackend {
   void registerOnCompletionHook(Listeners::InfoHook&& hook) override;
   void waitForPendingWorks() override;
 
-  // Operations ahead of this member's next call: committed, or called elsewhere.
+  // Operations after this member's last call: committed, or called by another member.
   uint64_t committed_ahead() const { return communicator_->committed_ahead(); }
   uint64_t called_ahead() const { return communicator_->called_ahead(); }
   const Current& communicator() const { return communicator_; }
   Milliseconds timeout() const;
   const std::string& group_name() const { return group_name_; }
-  // For the present members.
+  // Inner backend and shared device memory of the current members.
   std::shared_ptr<Inner> inner() const;
   std::shared_ptr<Ipc> ipc() const;
-  // For engine/selector.h. All ranks call them at one point; the first waits for all.
+  // For engine/selector.h. All ranks call both at the same point of the program. The
+  // first call waits for all ranks.
   void set_hosts(const std::vector<int32_t>& hosts);
   Status set_link(const ordering::LinkCost& link, double message_s,
                   const ordering::LinkCost& local);

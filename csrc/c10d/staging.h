@@ -71,7 +71,7 @@ struct Copy {
   std::shared_ptr<ResultParts> parts;  // null: copied as a whole
 };
 
-// A copy that is on its way to the host.
+// A copy to the host that is in progress.
 struct CopyDown {
   std::vector<Mark> marks;  // the copy is done when these are passed
   CopySite site;

@@ -17,7 +17,8 @@ struct StoreEnd {
 
   // True if the server has closed all connections of this process to its port.
   bool has_come() const;
-  // Blocks until then, or for `limit`: another user may keep the store.
+  // Blocks until the server has closed them, for at most `limit`: another user may keep
+  // the store.
   void wait(Duration limit) const;
 };
 

@@ -4,7 +4,8 @@
 //
 // Checks of user arguments, with their error texts: the argument, both values, the
 // rank, the remedy. They throw Error(kInvalidArgument or kUnsupported) before any data
-// is sent. If others wait for the call, they are told first.
+// is sent. If other ranks can be waiting in the same call, they first receive the
+// reason.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,8 @@ namespace aikido::adapter {
 struct CallSite {
   const char* call;  // "all_reduce"
   int rank;
-  // For a collective, for which the others wait. Returns its number; 0: none.
+  // For collectives: sends the reason of a refusal to the other ranks, which wait.
+  // Returns the number of the call; 0: none.
   std::function<uint64_t(const Status&)> on_refused = {};
 };
 
@@ -45,7 +47,7 @@ struct Argument {
 };
 std::ostream& operator<<(std::ostream& out, const Argument& argument);
 
-// Throws `why`. The others are told first.
+// Sends the reason `why` to the other ranks of the call, then throws it.
 [[noreturn]] void raise_refusal(const CallSite& site, const Status& why);
 
 // The dtype on the wire. For plain copies, an unknown dtype goes as bytes.

@@ -36,8 +36,8 @@ struct Mark {
 };
 
 c10::Stream current_stream(c10::Device device);
-// Keeps the memory of the tensor, after it is freed, until the current stream of its
-// device has reached that moment.
+// Keeps the memory of a freed tensor until the current stream of its device has done
+// the work that was queued before the free.
 void stay_with_current_stream(const at::Tensor& tensor);
 
 // Description of a copy for error texts.

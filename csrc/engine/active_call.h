@@ -18,7 +18,7 @@ struct ActiveCall {
   std::shared_ptr<collectives::Operation> operation;
   TimePoint deadline{};                   // set by the local call
   TimePoint probe_at = TimePoint::max();  // time to ask the members to report the call
-  TimePoint ask_at = TimePoint::max();    // time to ask if they have called at all
+  TimePoint ask_at = TimePoint::max();    // time to ask which members have called
   // Set while the call waits. It is a barrier, or it is held back for an absent member.
   std::optional<collectives::LocalCall> held = std::nullopt;
 

@@ -35,7 +35,7 @@ class Communicator final : private transport::Doorkeeper {
                                                        const std::string& agreed,
                                                        Duration timeout);
   // Rendezvous by roster, without a store: the members of `roster`, which sets the rank
-  // and the size in `options`. The result is connected to nobody yet.
+  // and the size in `options`. The result is not connected yet.
   static std::shared_ptr<Communicator> make(std::shared_ptr<Engine> engine,
                                             const membership::Roster& roster,
                                             GroupOptions options,
@@ -93,8 +93,8 @@ class Communicator final : private transport::Doorkeeper {
   // Does nothing in a forked child, because the group belongs to the parent process.
   void shutdown(Duration linger);
   // From now on shutdown() also waits, within its limit, until `rank` has left. This
-  // member needs nothing from `rank`, but needs to know its next action. kNoRank:
-  // shutdown() waits for nobody.
+  // member needs no data from `rank`, but waits until `rank` decides to continue or to
+  // leave. kNoRank: shutdown() does not wait.
   void leave_after(Rank rank) { leaves_after_ = rank; }
 
   const GroupOptions& options() const { return options_; }
@@ -172,7 +172,7 @@ class Communicator final : private transport::Doorkeeper {
   SystemClock clock_;
   std::unique_ptr<Group> group_;
   bool is_crowded_ = false;  // not written after connect()
-  // Calls on their way to the group.
+  // Calls that are handed to the progress thread.
   Tray<Called> calls_;
   Tray<collectives::SendCall> sends_;
   Tray<collectives::ReceiveCall> receives_;

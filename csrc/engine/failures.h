@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Sentences that tell the callers of a group why a call failed. Pure; any thread.
+// Error messages for failed calls of a group. Pure; any thread.
 
 #include <cstdint>
 #include <string>

@@ -79,16 +79,16 @@ class Group final : public transport::Timed,
   void send(collectives::SendCall&& call);
   void receive(collectives::ReceiveCall&& call);
 
-  // Fails everything, now and later, and tells the other members.
+  // Fails all calls in progress and all later calls, on all members.
   void abort(const Status& why);
   // This member has obtained all effects of the collectives up to `seq` in another way,
   // for example by a copied state. They count as called, and their results are dropped.
   // If this member is excluded, refused or not, it asks to rejoin with that state only.
   // It still serves its own shards. Requires: the giver of the state and all other
-  // members of its view had all results up to `seq` (is_settled() there). Then nobody
-  // decides them again.
-  // Fails without a change: kInvalidArgument if a call up to `seq` is in progress, a
-  // later one was made, or one is strict; kRetryLater if more results were received.
+  // members of its view had all results up to `seq` (is_settled() there). Then no
+  // member decides their results again. Fails without a change: kInvalidArgument if a
+  // call up to `seq` is in progress, a later one was made, or one is strict;
+  // kRetryLater if more results were received.
   Status pass_over(Seq seq);
   // True if this member is in the view, and all its members except `except` have all
   // results up to `seq` that this member has. Then `except` may get a state with them.
@@ -260,7 +260,7 @@ class Group final : public transport::Timed,
   Heartbeats heartbeats_;
   GroupTrace trace_;
   uint64_t called_ = 0, last_partial_ = 0;  // last_partial_: the last skippable call
-  uint64_t announced_ = 0;                  // last call that the others were told of
+  uint64_t announced_ = 0;                  // last call announced to the other members
   uint64_t num_failed_ahead_ = 0;  // operations that failed before their local call
   RecycledMap<uint64_t, Active> active_{recycler_};  // by seq
   PastCalls past_calls_;

@@ -20,10 +20,10 @@ struct HeartbeatOptions {
 };
 
 // Note [silence counts running time]
-// A member that was stopped has heard nothing in that time, and neither has a member on
-// a suspended machine. This does not mean that the other members were silent. Rule: the
-// clock of silence advances by at most one interval between two calls of on_time(). A
-// longer gap is time in which this process did not run and could not receive.
+// A stopped member receives nothing, and neither does a member on a suspended machine.
+// This does not mean that the other members were silent. Rule: the clock of silence
+// advances by at most one interval between two calls of on_time(). A longer gap is time
+// in which this process did not run and could not receive.
 class Heartbeats {
  public:
   Heartbeats(const HeartbeatOptions& options, int32_t size);

@@ -77,8 +77,8 @@ class Peer {
   // Contributions to collective `seq` are not kept here any more.
   void note_dropped(uint64_t seq) { early_.on_over(seq); }
 
-  // Tells the peer which collectives were called here, unless a frame has done so. A
-  // sleeping peer that shares memory with this member is not woken for that.
+  // Reports the last collective called here to the peer, unless a frame has reported
+  // it. The report does not wake a sleeping peer that shares memory with this member.
   void tell_called();
   // Asks the peer to send a frame when it calls collective `seq`.
   void ask_called(uint64_t seq);
@@ -139,8 +139,8 @@ class Peer {
  private:
   bool is_receiving(transport::FrameKind kind, uint64_t number) const;
   class Notice;
-  // The peer must be told when the number `own` reaches `from`, and again up to
-  // `up_to`. 0: nothing was asked.
+  // Request of the peer: report when the number `own` reaches `from`, and again up to
+  // `up_to`. from = 0: no request.
   struct Asked {
     const uint64_t* own;
     uint64_t from = 0;
