@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""At which of its addresses this process tells the other ranks to reach it."""
+"""Choice of the address at which other ranks reach this process."""
 
 import functools
 import ipaddress
@@ -17,17 +17,18 @@ from aikido_torch import _C
 from aikido_torch.errors import ConfigError, TimedOutError
 from aikido_torch.options import Options
 
-# Reserved for documentation. A machine with a route to the outside has a route to these
-# addresses, and nothing is ever sent there.
+# Addresses reserved for documentation. A machine with a route to the outside has a
+# route to them too. Nothing is ever sent there.
 _OUTSIDE = ("192.0.2.1", "2001:db8::1")
 _LOOPBACK = "127.0.0.1"
-# Seconds for one connection to the store, which this process has talked to before.
+# Limit in seconds for one connection to the store, which this process has reached
+# before.
 _CONNECT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """The ranks that make the first group of a process, and the store they meet at."""
+    """Ranks of the first group of a process, and the store that connects them."""
 
     store: Store
     rank: int
@@ -38,17 +39,16 @@ class Meeting:
 def choose(
     sources: Iterable[tuple[str, str | None]], outward: Callable[[], str | None]
 ) -> str:
-    """The address that the other ranks are told.
+    """The address that this rank gives to the other ranks.
 
-    Many systems list a machine's own name as 127.0.1.1, and towards it the machine
-    speaks from loopback, which no other machine can reach. So loopback counts only
-    where a peer was literally given as loopback.
+    Many systems list their own host name as 127.0.1.1. A connection to that name has a
+    loopback address, which other machines cannot reach. So a loopback address is only
+    used if a peer was given as loopback.
 
     Args:
-        sources: peers, best first, each with the address from which this machine would
-            speak to it; None if the peer does not resolve.
-        outward: the address from which this machine would speak to others; None if it
-            has no network.
+        sources: peers, best first, each with the local address of a connection to the
+            peer; None if the name of the peer does not resolve.
+        outward: local address of connections to other machines; None without a network.
     """
     for peer, source in sources:
         if source is None:
@@ -60,7 +60,7 @@ def choose(
 
 
 def is_loopback(host: str) -> bool:
-    """True if the text `host` alone says that it is this machine."""
+    """True if the text `host` alone shows that it is this machine."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -72,17 +72,17 @@ def is_loopback(host: str) -> bool:
 def own_address(
     options: Options, store: Store | None, meeting: Meeting | None = None
 ) -> str:
-    """The numeric address at which the other ranks can reach this one.
+    """The numeric address at which other ranks can reach this rank.
 
     Args:
         options: may name the interface.
-        store: where the ranks meet.
-        meeting: the same store with the ranks that meet there, each of which calls
-            this. None: nobody is asked.
+        store: store of the rendezvous.
+        meeting: the same store with the ranks of the rendezvous. Each of them calls
+            this function. None: uses only the knowledge of this machine.
 
     Raises:
-        ConfigError: there is no such interface as the options name.
-        TimedOutError: a rank has not come that might know the address of this one.
+        ConfigError: the interface in the options does not exist.
+        TimedOutError: a rank that may know the address of this rank did not come.
     """
     is_asked = meeting is not None and tell(meeting)
     interface = options.value("socket_ifname")
@@ -95,15 +95,16 @@ def own_address(
 
 
 def tell(meeting: Meeting) -> bool:
-    """Tells the other ranks at which address this one reaches the store, by its name.
+    """Publishes the address at which this rank reaches the store, if needed.
 
-    A machine with several networks cannot know by itself which of them the others are
-    in, if its own name leads to loopback. The others know: their connections to the
-    store are there. Each rank of a group calls this, also a rank that needs no address
-    itself.
+    If the host name of the store leads to loopback, the machine of the store cannot
+    know which of its networks the other ranks use. The other ranks know it from their
+    connections to the store. Each rank of a group calls this, also if it needs no
+    address itself.
 
     Returns:
-        True if the store is on this machine, by a name that leads to loopback: `ask`.
+        True if the store is on this machine and its name leads to loopback; then call
+        `ask`.
     """
     host, port = host_of(meeting.store), port_of(meeting.store)
     is_name = host is not None and not _is_numeric(host) and not is_loopback(host)
@@ -115,13 +116,13 @@ def tell(meeting: Meeting) -> bool:
 
 
 def ask(meeting: Meeting) -> str | None:
-    """The address at which another machine has reached the store on this one.
+    """The address at which another machine reaches the store on this machine.
 
     Returns:
-        None: all ranks are on this machine.
+        None if all ranks are on this machine.
 
     Raises:
-        TimedOutError: the missing rank may be the only rank that knows.
+        TimedOutError: a rank did not come, and it may be the only rank that knows.
     """
     deadline = time.monotonic() + meeting.timeout.total_seconds()
     for rank in range(meeting.size):
@@ -156,7 +157,7 @@ def _read(meeting: Meeting, rank: int, deadline: float) -> str:
 
 @functools.cache
 def _reached_address(host: str, port: int) -> str | None:
-    """Where a connection to the store ends; None: on this machine, or nowhere."""
+    """Remote address of a connection to the store; None: this machine or none."""
     try:
         with socket.create_connection((host, port), _CONNECT_S) as connection:
             address = str(connection.getpeername()[0])
@@ -167,7 +168,7 @@ def _reached_address(host: str, port: int) -> str | None:
 
 
 def _is_here(address: str) -> bool:
-    """True if this machine has `address`: the store may be behind a translation."""
+    """True if this machine has `address`. False if a router translates addresses."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -192,12 +193,12 @@ def _bare(store: Store | None) -> Store | None:
 
 
 def host_of(store: Store | None) -> str | None:
-    """Host of a store that is served over TCP, as it was given; None: no such store."""
+    """Host of a store that is served over TCP, as given; None for other stores."""
     return getattr(_bare(store), "host", None)
 
 
 def port_of(store: Store | None) -> int | None:
-    """Port of a store that is served over TCP; None: no such store."""
+    """Port of a store that is served over TCP; None for other stores."""
     return getattr(_bare(store), "port", None)
 
 

@@ -36,19 +36,19 @@ _RUNTIME_OPTIONS = (
     "transport_credit_bytes",
 )
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
-# Those whose members did not meet at a store.
+# Backends whose members did not use a store for their rendezvous.
 _without_store: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
 # Groups on which `register` reduces buckets, by the group of the model.
 _bucket_backends: (
     "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.WeakSet[_C.AikidoBackend]]"
 )
 _bucket_backends = weakref.WeakKeyDictionary()
-# Ranks in the job of the members of each group, by its name, also when it has ended.
+# Group name to the ranks in the job of its members; also for groups that have ended.
 _members: dict[str, tuple[int, ...]] = {}
 # Options of groups, by name; groups split from another group are missing.
 _given: dict[str, Options] = {}
-# Groups on which a model catches up, with its handle, which keeps the backend alive:
-# all that is committed there is taken for its buckets.
+# Groups on which a model catches up, with its handle, which keeps the backend alive.
+# All committed results on such a group count as results of buckets.
 catching_up_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.ref[object]]"
 catching_up_on = weakref.WeakKeyDictionary()
 
@@ -58,7 +58,7 @@ progress_on = weakref.WeakKeyDictionary()
 
 
 def check_is_last(model: object, backend: _C.AikidoBackend) -> None:
-    """Raises ConfigError if another model was registered on the group since."""
+    """Raises ConfigError if another model was registered later on the group."""
     current = catching_up_on.get(backend)
     if current is not None and current() is not model:
         raise ConfigError(
@@ -115,9 +115,9 @@ def option_of(backend: _C.AikidoBackend, option: str) -> int | str:
 def backend_while_standing(
     group: dist.ProcessGroup | None,
 ) -> Callable[[], _C.AikidoBackend | None]:
-    """Function that returns the backend behind `group`; None after the group ended.
+    """Function that returns the backend behind `group`, or None after its end.
 
-    Another group may have its place by then, such as a new default group.
+    At that time another group may have the same place, such as a new default group.
 
     Raises:
         ConfigError: the group runs on another backend.
@@ -140,17 +140,17 @@ def options_of(backend: _C.AikidoBackend) -> Options | None:
 
 
 def was_met_at_store(backend: _C.AikidoBackend) -> bool:
-    """True if the present members met at the store of torch."""
+    """True if the current members used the store of torch for their rendezvous."""
     return backend not in _without_store and backend.epoch == 1
 
 
 def note_bucket_backend(of: _C.AikidoBackend, buckets: _C.AikidoBackend) -> None:
-    """`register` reduces the buckets of a model on the group `of` by `buckets`."""
+    """Notes that `register` reduces buckets of a model on group `of` by `buckets`."""
     _bucket_backends.setdefault(of, weakref.WeakSet()).add(buckets)
 
 
 def with_bucket_backends(backend: _C.AikidoBackend) -> list[_C.AikidoBackend]:
-    """`backend`, and those by which the buckets of models on it are reduced."""
+    """`backend`, and the backends that reduce the buckets of models on it."""
     return [backend, *_bucket_backends.get(backend, ())]
 
 
@@ -170,30 +170,30 @@ def recorder_of_process() -> _C.Recorder:
 
 
 def members_of(backend: _C.AikidoBackend) -> tuple[int, ...]:
-    """The ranks in the job of the members of a group; () if they are not known.
+    """Ranks in the job of the members of a group; () if they are not known.
 
-    Those of a group that was split from another one, or that reconfigure has changed,
-    are not known.
+    They are unknown for a group that was split from another group or changed by
+    reconfigure.
     """
     is_known = backend not in _without_store and backend.epoch == 1
     return _members.get(backend.group_name, ()) if is_known else ()
 
 
 def members_of_groups() -> dict[str, tuple[int, ...]]:
-    """The ranks in the job of the members of each aikido group, by its name.
+    """Ranks in the job of the members of each aikido group, by the group's name.
 
-    Also of groups that have ended, if they were made by torch's new_group or were there
-    when this was last called.
+    Includes ended groups, if torch's new_group made them or an earlier call of this
+    function saw them.
     """
     for group, ranks in list(distributed_c10d._world.pg_group_ranks.items()):
         if not isinstance(group, dist.ProcessGroup):  # this rank is no member
             continue
         try:
             backend = backend_of(group)
-        except (ConfigError, RuntimeError):  # of others, or not for the CPU
+        except (ConfigError, RuntimeError):  # another backend or device
             continue
         members = sorted(ranks, key=ranks.__getitem__)
-        if group == dist.group.WORLD:  # may have got others
+        if group == dist.group.WORLD:  # may have been reconfigured
             members = list(range(backend.place[1]))
         _members[backend.options.group_name] = tuple(members)
     return dict(_members)
@@ -223,7 +223,7 @@ def _runtime(options: Options, store: Store, meeting: Meeting | None) -> _C.Runt
 
 
 def _check_runtime_options(options: Options) -> None:
-    """Options of a later group agree with those of the first group."""
+    """Checks that options of a later group agree with those of the first group."""
     for name, value in _runtime_values[os.getpid()].items():
         given = getattr(options, name)
         if given is not None and given != value:
@@ -243,18 +243,18 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
             "aikido_torch.Options."
         )
     store, rank, size = request.store, request.group_rank, request.group_size
-    # Since torch 2.14; then it has no members before its first reconfigure.
+    # True from torch 2.14 on if the group has no members before its first reconfigure.
     connect = not getattr(request, "enable_reconfigure", False)
     name = request.group_id or "default"
     _given[name] = pg_options
     _members[name] = tuple(request.global_ranks_in_group or range(size))
     begin = time.monotonic()
-    # Without members yet there is nobody to ask.
+    # A group without members has no other ranks yet.
     meeting = Meeting(store, rank, size, request.timeout) if connect else None
     runtime = _runtime(pg_options, store, meeting)
 
     def time_left() -> timedelta:
-        """One deadline for all that the ranks do together before the group is there."""
+        """Time left for all work of the ranks before the group exists."""
         left_s = request.timeout.total_seconds() - (time.monotonic() - begin)
         return timedelta(seconds=max(left_s, 0.001))
 
@@ -292,10 +292,10 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
 
 
 def _shut_down_all() -> None:
-    # A process that ends without destroy_process_group: queued data still leaves.
+    # Queued data is still sent if a process ends without destroy_process_group.
     for backend in list(_backends):
         backend.shut_down_family()
-    # Callbacks take Python's lock, which an interpreter that ends never gives.
+    # Callbacks take Python's lock, which is not available any more after this function.
     runtime = _runtimes.get(os.getpid())
     if runtime is not None:
         runtime.stop()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Collectives that say more than `torch.distributed` has room for."""
+"""Calls that take more options than those of `torch.distributed`."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -46,10 +46,10 @@ def all_reduce(
         timeout: of this call; None is the group's.
         carry: adds this rank's pending values of the last call to `tensor`, and keeps
             the values that this call skips; see `aikido_torch.straggler.Carry`. If this
-            call is refused, `tensor` contains the pending values, and nothing is
-            pending any more.
-        data_shard: with a policy `ActiveBackup`, on a backup that shadows a primary:
-            the rank of that primary. A primary has its own data shard.
+            call is refused, `tensor` contains the pending values already, and they are
+            not pending any more.
+        data_shard: only with a policy `ActiveBackup`, on a backup that shadows a
+            primary: the rank of that primary. A primary has its own data shard.
 
     Returns:
         The work. Once it is done, `work.outcome()` names the contributors.
@@ -104,12 +104,12 @@ def reduce_scatter(
     that have announced such a skip.
 
     Args:
-        output: as `input_list[rank]`, and may share its memory.
-        input_list: one tensor for each rank, floating point if the policy may skip. It
-            may be written to once the call is over, also if a slow rank has not taken
-            its part yet.
-        op: SUM or AVG if the policy may skip, else any; scaled as by `all_reduce`, by
-            the number of those in this rank's output.
+        output: same shape and dtype as `input_list[rank]`; may share its memory.
+        input_list: one tensor for each rank, floating point if the policy may skip. May
+            be overwritten after the call has ended, even if a slow rank has not
+            received its part.
+        op: SUM or AVG if the policy may skip, else any. Scaled as in `all_reduce`, by
+            the number of contributors to this rank's output.
         group: an aikido group; None is the default group.
         policy: the same on every rank; None is `WaitAll()`.
         priority: higher goes first on the wire, -1000 to 1000; None is the group's
@@ -118,12 +118,12 @@ def reduce_scatter(
         timeout: of this call; None is the group's.
 
     Returns:
-        The work. `work.outcome()` tells who is in this rank's output once it is done.
+        The work. After completion, `work.outcome()` names the contributors to `output`.
 
     Raises:
         ConfigError: an argument is wrong or differs between ranks.
-        AbortedError: also if the group went on without this rank while nothing came
-            from it (stopped, cut off): then its output is nowhere.
+        AbortedError: also if the group excluded this rank because it sent nothing (it
+            was stopped or cut off). Then its output does not exist.
         PeerLostError, TimedOutError: see `aikido_torch.errors`.
     """
     backend = backend_of(group)
@@ -164,12 +164,12 @@ def reduce_scatter_tensor(
     async_op: bool = False,
     timeout: timedelta | None = None,
 ) -> _C.AikidoWork:
-    """`reduce_scatter` of the equal parts of one tensor, one behind another.
+    """`reduce_scatter` of equal parts of one tensor, in rank order.
 
     Args:
         output: of any strides; may be this rank's part of `input`.
-        input: of any strides, of world size times as many elements.
-        op: see `reduce_scatter`, as are all others.
+        input: of any strides, with world size times the elements of `output`.
+        op: see `reduce_scatter`, also for the other arguments.
         group: an aikido group; None is the default group.
         policy: the same on every rank; None is `WaitAll()`.
         priority: higher goes first on the wire, -1000 to 1000; None is the group's
@@ -178,7 +178,7 @@ def reduce_scatter_tensor(
         timeout: of this call; None is the group's.
 
     Returns:
-        The work. `work.outcome()` tells who is in this rank's output once it is done.
+        The work. After completion, `work.outcome()` names the contributors to `output`.
 
     Raises:
         ConfigError, AbortedError, PeerLostError, TimedOutError: see `reduce_scatter`.
@@ -313,7 +313,7 @@ def _plain(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> dist.ReduceOp:
 
 
 def _tell(call: str, backend: _C.AikidoBackend, error: ConfigError) -> NoReturn:
-    """Raises `error` with the name of this rank, also on the ranks that wait."""
+    """Raises `error` with the name of this rank, on all ranks of the call."""
     try:
         backend.refuse_call(call, str(error).removeprefix(f"{call}: "))
     except ConfigError as told:
@@ -328,7 +328,7 @@ def _prepare(
     priority: int | None,
     timeout: timedelta | None,
 ) -> _C.PolicyOptions:
-    """Checks what all reductions take; the policy in the engine's form."""
+    """Checks the common arguments of reductions; returns the native policy."""
     if policy is not None and not isinstance(policy, Policy):
         kinds = (
             "WaitAll(), SkipStraggler(...) or ActiveBackup(...)"
@@ -348,7 +348,11 @@ def _prepare(
 def _check_own_group(
     call: str, backend: _C.AikidoBackend, policy: Policy | None
 ) -> None:
-    """Not told to the others: on this group a number of its own would be a bucket's."""
+    """Refuses calls on a group of buckets.
+
+    The other ranks are not told, because a sequence number on this group belongs to a
+    bucket.
+    """
     if policy is None or isinstance(policy, WaitAll):
         return
     model = catching_up_on.get(backend)

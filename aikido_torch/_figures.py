@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Pictures in files, drawn by matplotlib, which need not be installed."""
+"""Pictures in files, drawn by matplotlib, which is optional."""
 
 import os
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ def new_figure(of: str, *, inches: tuple[float, float], instead: str) -> "Figure
     """An empty figure of this width and height.
 
     Args:
-        of: its subject, in the plural.
-        instead: remedy without pictures, for the error text.
+        of: subject of the pictures, in the plural.
+        instead: remedy for users without pictures, for the error text.
 
     Raises:
         UnsupportedError: matplotlib is not installed.
@@ -34,10 +34,10 @@ def new_figure(of: str, *, inches: tuple[float, float], instead: str) -> "Figure
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """The ending of `path` says which kind of picture, such as .svg or .png.
+    """Saves the figure; the suffix of `path` selects the format, such as .svg.
 
     Raises:
-        ConfigError: matplotlib knows no such kind.
+        ConfigError: matplotlib does not know the format.
     """
     try:
         figure.savefig(path)

@@ -2,9 +2,9 @@
 # Copyright (c) the aikido authors
 """Decision about an inner NCCL, for strict collectives of CUDA tensors.
 
-All ranks ask at the first such call, and get the same answer: `decide` makes it from
-their announcements. If it is yes, each rank makes its own part, and the inner NCCL is
-used only if all ranks have made theirs. csrc/c10d/inner.h has the way of a call.
+The first such call makes the decision. All ranks announce their device and reach the
+same result in `decide`. Then each rank makes its inner backend, which is used only if
+all ranks have succeeded. csrc/c10d/inner.h describes the calls.
 """
 
 import json
@@ -26,7 +26,7 @@ from aikido_torch.errors import ConfigError
 _log = logging.getLogger("aikido")
 
 _AUTO = "auto"  # the other value that comes here is "on"
-# For connecting, once all ranks are at it.
+# Limit for the connections of the inner backend, once all ranks make it.
 _MOST = timedelta(minutes=5)
 # Size of one announcement of a rank.
 _BYTES = 1024
@@ -34,12 +34,12 @@ _BYTES = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """Devices of one rank, as it announces them.
+    """Announcement of the device of one rank.
 
     Attributes:
-        identity: of the device of its tensors, the same for two ranks that share it.
-        device: the same for people, as "cuda:0".
-        lacks: why there can be no inner backend on this rank; empty: there can.
+        identity: of the device; equal on ranks that share it.
+        device: readable name, as "cuda:0".
+        lacks: why this rank cannot have an inner backend; "" if it can.
     """
 
     identity: str
@@ -49,7 +49,7 @@ class Announcement:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Use of the inner backend, and the reason, a sentence without its end."""
+    """Whether ranks use the inner backend, and the reason as a clause."""
 
     is_inner: bool
     reason: str
@@ -60,9 +60,10 @@ class Kind:
     """An inner backend for the devices of one type.
 
     Attributes:
-        name: as in "nccl".
-        lacks: why this process cannot have one; empty: it can.
-        identity: of a device, given the address of the host.
+        name: name of the backend, such as "nccl".
+        lacks: returns why this process cannot have one; "" if it can.
+        identity: returns a name of a device that is unique on all hosts, from the
+            device and the address of its host.
         make: makes a connected backend from store, rank, size, time-out for connecting
             and device.
     """
@@ -78,15 +79,16 @@ def decide(
 ) -> Decision:
     """Decision of all ranks, from their announcements in the order of the ranks.
 
-    Pure, so all decide alike.
+    Pure, so all ranks decide alike.
 
     Args:
-        setting: "auto" or "on", which is equal on all ranks.
+        setting: "auto" or "on", equal on all ranks.
         name: of the inner backend.
-        announcements: None of a rank that has no store in common with the others.
+        announcements: of each rank; None if the ranks have no common store.
 
     Raises:
-        ConfigError: the setting is "on" and it cannot be: with ranks and devices.
+        ConfigError: the setting is "on", but an inner backend is impossible; names
+            ranks and devices.
     """
     trouble = _trouble(name, announcements)
     if not trouble:
@@ -138,17 +140,18 @@ def find(
 ) -> Backend | None:
     """The inner backend for calls with tensors on `device`; None: they are staged.
 
-    All ranks call it at one place between their collectives, of which it makes two.
+    All ranks call this at the same point of their calls. It makes two collectives.
 
     Args:
-        backend: aikido's own.
+        backend: the aikido backend.
         setting: "auto" or "on", of its option devices_nccl.
         device: of this rank.
-        store: which the ranks share, None for none.
-        limit: for all of them to come, and to connect.
+        store: shared by the ranks; None if there is none.
+        limit: time for all ranks to come and to connect.
 
     Raises:
-        ConfigError: the option devices_nccl is "on" and it cannot be, on all ranks.
+        ConfigError: on all ranks, if devices_nccl is "on" and an inner backend is
+            impossible.
     """
     kind = KINDS.get(device.type)
     if kind is None:
@@ -168,7 +171,7 @@ def find(
     decision = decide(setting, kind.name, said)
     made = None
     if decision.is_inner:
-        # Another try, after an error, finds nothing of this one.
+        # Another attempt after an error must not read keys of this attempt.
         prefix = PrefixStore(f"{kind.name}/{backend.num_calls}", store)
         made, failure = _make(kind, prefix, (rank, size), min(limit, _MOST), device)
         failures = tell(backend, failure, limit)
@@ -196,15 +199,18 @@ def _make(
     limit: timedelta,
     device: torch.device,
 ) -> tuple[Backend | None, str]:
-    """It, or why there is none."""
+    """The inner backend and "", or None and the reason."""
     try:
         return kind.make(store, *place, limit, device), ""
-    except Exception as error:  # told to all ranks, which then go on without it
+    except Exception as error:  # all ranks get the reason and continue without it
         return None, f"{type(error).__name__}: {error}"
 
 
 def tell(backend: _C.AikidoBackend, text: str, limit: timedelta) -> list[str]:
-    """Tells all ranks a text, and returns those of all, by rank; long ones are cut."""
+    """Exchanges a text: sends it to all ranks and returns the texts of all, by rank.
+
+    Long texts are cut.
+    """
     rank, size = backend.place
     told = torch.zeros(size, _BYTES, dtype=torch.uint8)
     own = text.encode()[:_BYTES]
@@ -232,5 +238,5 @@ def _make_nccl(
     return made
 
 
-# By the type of a device.
+# Device type to its inner backend.
 KINDS = {"cuda": Kind(name="nccl", lacks=_nccl_lacks, identity=gpu, make=_make_nccl)}

@@ -2,8 +2,8 @@
 # Copyright (c) the aikido authors
 """Decision about strict all_reduces in the memory of a GPU that all ranks share.
 
-All ranks ask at the first such call that no NCCL takes, and get the same answer:
-`decide` makes it from their announcements. csrc/c10d/ipc.h has the way of a call.
+The first such call makes the decision. All ranks announce their device and reach the
+same result in `decide`. csrc/c10d/ipc.h describes the calls.
 """
 
 import json
@@ -21,23 +21,24 @@ from aikido_torch.errors import ConfigError
 _log = logging.getLogger("aikido")
 
 _AUTO = "auto"  # the other value that comes here is "on"
-# The rank that adds up (IpcCall::kLeader), and so needs to reach the others' memory.
+# The rank that computes the sum (IpcCall::kLeader) and so needs the memory of all
+# ranks.
 _LEADER = 0
-# Tensors that one kernel adds up (kMaxReduceSources in cuda/reduce.h).
+# Most tensors that one kernel can sum (kMaxReduceSources in cuda/reduce.h).
 _MOST_RANKS = 128
-# Characters of a reason: an announcement is one text of _inner.tell.
+# Most characters of a reason: an announcement is one text of _inner.tell.
 _MOST = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """Device of one rank, as it announces it.
+    """Announcement of the device of one rank.
 
     Attributes:
-        identity: of the device of its tensors, the same for ranks that share it.
-        device: the same for people, as "cuda:0".
-        lacks: why it cannot share the memory of that; empty: it can.
-        handle: of a tensor there, in hexadecimal digits.
+        identity: of the device; equal on ranks that share it.
+        device: readable name, as "cuda:0".
+        lacks: why the rank cannot share memory of the device; "" if it can.
+        handle: of a tensor on the device, in hexadecimal digits.
     """
 
     identity: str
@@ -48,22 +49,23 @@ class Announcement:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Use of the memory of the device, and the reason, a sentence without its end."""
+    """The choice between memory of the device and host, with the reason as a clause."""
 
     is_shared: bool
     reason: str
 
 
 def decide(setting: str, announcements: Sequence[Announcement]) -> Decision:
-    """Decision of all ranks, from their announcements in the order of the ranks.
+    """Decision of all ranks, from their announcements in rank order.
 
-    Pure, so all decide alike.
+    Pure, so all ranks decide alike.
 
     Args:
-        setting: "auto" or "on", which is equal on all ranks.
+        setting: "auto" or "on", equal on all ranks.
 
     Raises:
-        ConfigError: the setting is "on" and it cannot be: with ranks and devices.
+        ConfigError: the setting is "on", but sharing is impossible; names ranks and
+            devices.
     """
     trouble = _trouble(announcements)
     if not trouble:
@@ -103,16 +105,16 @@ def find(
 ) -> bool:
     """True if calls with tensors on `device` use its memory; else they are staged.
 
-    All ranks call it at one place between their collectives, of which it makes two.
+    All ranks call this at the same point of their calls. It makes two collectives.
 
     Args:
-        backend: aikido's own.
+        backend: the aikido backend.
         setting: "auto" or "on", of its option devices_ipc.
         device: of this rank.
-        limit: for all of them to come.
+        limit: time for all ranks to come.
 
     Raises:
-        ConfigError: the option devices_ipc is "on" and it cannot be, on all ranks.
+        ConfigError: on all ranks, if devices_ipc is "on" and sharing is impossible.
     """
     identity = IDENTITIES.get(device.type)
     if identity is None:
@@ -134,7 +136,7 @@ def find(
         told = _inner.tell(backend, failure, limit)[_LEADER]
         said[_LEADER] = replace(said[_LEADER], lacks=told)
         decision = decide(setting, said)
-    del probe  # alive until all have tried to reach it
+    del probe  # lives until all ranks have tried to reach it
     _log.info(
         "group %s, rank %d: strict all_reduces of tensors on %s go %s: %s",
         backend.group_name, backend.place[0], device.type,
@@ -145,18 +147,18 @@ def find(
 
 
 def _share(device: torch.device) -> tuple[torch.Tensor | None, str, str]:
-    """A tensor there, the handle of its memory, and why there is none."""
+    """A tensor on the device, the handle of its memory, and a reason if it has none."""
     try:
         probe = torch.zeros(1, device=device)
         return probe, _C.share_device_memory(probe).hex(), ""
-    except Exception as error:  # told to all ranks, which then go on without it
+    except Exception as error:  # all ranks get the reason and continue without it
         return None, "", str(error)[:_MOST]
 
 
 def _try(
     backend: _C.AikidoBackend, probe: torch.Tensor, said: Sequence[Announcement]
 ) -> str:
-    """Why the leader cannot add up in the memory of all; empty on the others."""
+    """Why the leader cannot reach the memory of all ranks; "" on other ranks."""
     if backend.place[0] != _LEADER:
         return ""
     others = [other.handle for rank, other in enumerate(said) if rank != _LEADER]
@@ -167,6 +169,5 @@ def _try(
     return ""
 
 
-# By the type of a device: function of the device and the address of its host that
-# identifies the device.
+# Device type to a function that identifies a device by itself and its host's address.
 IDENTITIES: dict[str, Callable[[torch.device, str], str]] = {"cuda": _inner.gpu}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Ranks of a group in sentences, and the ranks of the job that they are."""
+"""Adds the ranks of the job to sentences that name ranks of a group."""
 
 import re
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ _MENTIONED = re.compile(r"\branks? (\d+(?:(?:, | and )\d+)*)")
 
 
 def say_both(text: str, backend: _C.AikidoBackend) -> str:
-    """`text` with the ranks of the job for the ranks of the group that it mentions.
+    """`text`, followed by the ranks in the job of the group ranks that it names.
 
-    It stays as it is if the group is the whole job.
+    The text is unchanged if the group is the whole job.
     """
     members = members_of(backend)
     size = dist.get_world_size() if dist.is_initialized() else len(members)

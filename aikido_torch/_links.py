@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Hosts of the ranks, and times of messages between them, for their algorithms.
+"""Hosts of the ranks and message times between them, for the choice of algorithms.
 
-The algorithm "two_level" needs the first, "auto" both.
+The algorithm "two_level" needs the hosts; "auto" needs both.
 """
 
 import hashlib
@@ -19,7 +19,8 @@ from aikido_torch import _C
 __all__ = ["find_hosts", "link_of", "measure", "pairs_of"]
 
 _TAG = 0
-# Both larger messages wait for their receiver; this wait cancels in the difference.
+# The two larger sizes wait for the receiver. Their difference does not contain that
+# wait.
 SMALL, MIDDLE, LARGE = 8, 128 << 10, 1 << 20
 _REPEATS = {SMALL: 15, MIDDLE: 5, LARGE: 5}
 
@@ -27,11 +28,12 @@ _REPEATS = {SMALL: 15, MIDDLE: 5, LARGE: 5}
 def link_of(
     one_way_s: dict[int, float], all_reduce_s: float, size: int
 ) -> tuple[float, float, float]:
-    """Alpha, beta and a sender's time for a message, by the formula of direct.
+    """Alpha, beta and the sender's time per message, by the cost formula of direct.
 
     Args:
-        one_way_s: of messages of SMALL, MIDDLE and LARGE bytes.
-        all_reduce_s: of a direct all_reduce of SMALL bytes in a group of `size`.
+        one_way_s: seconds of messages of SMALL, MIDDLE and LARGE bytes.
+        all_reduce_s: seconds of a direct all_reduce of SMALL bytes in a group of
+            `size`.
     """
     alpha = one_way_s[SMALL]
     beta = max(0.0, (one_way_s[LARGE] - one_way_s[MIDDLE]) / (LARGE - MIDDLE))
@@ -42,12 +44,12 @@ def link_of(
 
 
 def find_hosts(backend: _C.AikidoBackend, timeout: timedelta) -> list[int]:
-    """Tells the backend which ranks share a host; all ranks call it at one place.
+    """Finds the ranks that share a host, and gives the result to the backend.
 
-    Ranks with the same address share a host.
+    Ranks with the same address share a host. All ranks call this at the same point.
 
     Returns:
-        The host of each rank, numbered in the order of their first ranks.
+        The host of each rank. Hosts are numbered in the order of their first ranks.
     """
     rank, size = backend.place
     told = torch.zeros(size, dtype=torch.int64)
@@ -60,9 +62,10 @@ def find_hosts(backend: _C.AikidoBackend, timeout: timedelta) -> list[int]:
 
 
 def pairs_of(hosts: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Two ranks on different hosts, and two on one; of two ranks or more.
+    """A pair of ranks on different hosts, and a pair of ranks on one host.
 
-    If one of the pairs does not exist, the other pair replaces it.
+    If one of the pairs does not exist, the other pair is returned twice. Requires: at
+    least two ranks.
     """
     remote = next(((0, r) for r, host in enumerate(hosts) if host != hosts[0]), None)
     local = None
@@ -81,9 +84,10 @@ def pairs_of(hosts: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
 def measure(
     backend: _C.AikidoBackend, hosts: Sequence[int], timeout: timedelta
 ) -> None:
-    """Tells the backend the times of messages; all ranks call it at the same place.
+    """Measures message times and gives them to the backend.
 
-    The figures of the first of two ranks count on all ranks, so that all choose alike.
+    All ranks call this at the same point. All use the figures of one rank of each pair,
+    so that they choose the same algorithms.
 
     Args:
         hosts: of each rank.
@@ -121,7 +125,7 @@ def _one_way(
     num_bytes: int,
     timeout: timedelta,
 ) -> float:
-    """Half of the time of a message there and back, between two ranks."""
+    """Half of the time of a message and its answer between two ranks."""
     tensor = torch.zeros(num_bytes, dtype=torch.uint8)
     rank, _ = backend.place
     other = sum(pair) - rank
@@ -150,7 +154,7 @@ def _all_reduce(
 
 
 def _median(repeats: int, run: Callable[[], None]) -> float:
-    """Seconds; the first run is not counted."""
+    """Median in seconds; the first run does not count."""
     run()
     seconds = []
     for _ in range(repeats):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Other members for a group that exists, with every torch that aikido runs with."""
+"""New members for an existing group, with every supported version of torch."""
 
 from collections.abc import Set
 from datetime import timedelta
@@ -12,16 +12,16 @@ from aikido_torch import _C
 from aikido_torch._backend import backend_of
 from aikido_torch.errors import ConfigError, UnsupportedError
 
-# Since 2.14 torch has calls for this, and groups whose rank and size can change.
+# From torch 2.14 on, groups can change rank and size, and torch has functions for that.
 _c10d: Any = dist.distributed_c10d
 _IN_PLACE = hasattr(_c10d, "_reconfigure")
 
 
 def reconfigure_handle(group: dist.ProcessGroup | None = None) -> str:
-    """Short text by which members of a next group find this member.
+    """Short text by which members of a later group find this member.
 
-    It stays the same for the life of the group object. A process that has it can join a
-    group with this member, so give it to members only.
+    It does not change during the life of the group object. A process with this text can
+    join a group with this member, so give it to members only.
 
     Args:
         group: an aikido group; None is the default group.
@@ -36,29 +36,30 @@ def reconfigure(
     group: dist.ProcessGroup | None = None,
     timeout: timedelta | None = None,
 ) -> dist.ProcessGroup:
-    """Connects a group to the members whose handles these are, and to no others.
+    """Connects a group to exactly the members with these handles.
 
-    All of them call it, with the same arguments. Works under way fail when it succeeds.
-    When it raises, the group is as it was; the next attempt needs another `uuid`.
+    All these members call this with the same arguments. On success, calls in progress
+    fail. On an error, the group is unchanged, and the next attempt needs another
+    `uuid`.
 
-    With torch 2.14 and later this is `torch.distributed._reconfigure(...).wait()`: rank
-    and size of `group` change in place. Before, they cannot: then a new object takes
-    the place of the default group, and other groups cannot be reconfigured.
+    From torch 2.14 on this equals `torch.distributed._reconfigure(...).wait()`: rank
+    and size of `group` change in place. With older versions a new object replaces the
+    default group, and other groups cannot be reconfigured.
 
     Args:
-        uuid: numbers the attempt; not used before for this group by any of the members.
-        handles: of all members, this one included; a list is in the order of their
-            ranks, a set leaves the order to aikido.
+        uuid: number of the attempt; no member may have used it before for this group.
+        handles: of all members, including this one. A list is in rank order; with a
+            set, aikido chooses the order.
         group: an aikido group; None is the default group.
-        timeout: for all members to come; None is the group's.
+        timeout: limit for all members to come; None is that of the group.
 
     Returns:
-        The group to go on with.
+        The group to use from now on.
 
     Raises:
-        ConfigError: an argument has the wrong type, a handle is none, this member's is
-            not among them, or the uuid was already used.
-        TimedOutError: somebody did not come; `rank` is one of those, in the new view.
+        ConfigError: an argument has the wrong type, a handle is invalid, the handle of
+            this member is missing, or the uuid was already used.
+        TimedOutError: members did not come; `rank` is one of them, in the new group.
         UnsupportedError: torch is too old for `group`.
     """
     _check(uuid, handles, timeout)
@@ -108,7 +109,7 @@ def _check(uuid: object, handles: object, timeout: object) -> None:
 def _replace_default_group(
     old: dist.ProcessGroup, backend: _C.AikidoBackend
 ) -> dist.ProcessGroup:
-    """A group object with the present rank and size, known to torch as `old` was."""
+    """A new group object with the current rank and size; replaces `old` in torch."""
     world = _c10d._world
     rank, size = backend.place
     name = old.group_name

@@ -12,7 +12,7 @@ from aikido_torch.errors import ConfigError
 
 _T = TypeVar("_T")
 
-# Variables that setup.py reads: a shell may still have them.
+# Variables that setup.py reads and that a shell may still have.
 _OF_THE_BUILD = (
     "AIKIDO_BENCHMARKS",
     "AIKIDO_CUDA",
@@ -24,9 +24,9 @@ _OF_THE_BUILD = (
 
 
 def guess(name: str, known: Iterable[str]) -> str:
-    """Half a sentence: the one of `known` that `name` may stand for, else all."""
+    """Half a sentence with the name that `name` probably means; else all names."""
     names = list(known)
-    # A part of a name, as "chunk_bytes", is nearer than a similar spelling.
+    # A part of a name, such as "chunk_bytes", counts as nearer than a similar spelling.
     near = [other for other in names if name and name in other]
     near = near or difflib.get_close_matches(name, names, n=1)
     if near:
@@ -35,7 +35,7 @@ def guess(name: str, known: Iterable[str]) -> str:
 
 
 def refuse_unknown_names(cls: type[_T]) -> type[_T]:
-    """Decorates a dataclass: an argument that is no field is a clear ConfigError."""
+    """Decorator of a dataclass: an unknown argument is a ConfigError with a hint."""
     init: Any = cls.__init__
     cls_fields: Any = cls
     names = [field.name for field in fields(cls_fields)]
@@ -56,7 +56,7 @@ def refuse_unknown_names(cls: type[_T]) -> type[_T]:
 def unknown_variables(
     environment: Mapping[str, str], known: Iterable[str]
 ) -> list[str]:
-    """A sentence for each AIKIDO_ variable of `environment` that nobody reads."""
+    """A sentence for each AIKIDO_ variable of `environment` unknown to aikido."""
     names = list(known)
     return [
         f"The environment variable {name} is none of aikido and has no effect; "

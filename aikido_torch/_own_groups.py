@@ -27,7 +27,7 @@ _FIRST = 1 << 48
 
 @contextlib.contextmanager
 def counted_from(number: int) -> Iterator[None]:
-    """torch counts groups from there meanwhile, and as before afterwards."""
+    """Scope in which torch counts groups from `number`; restores the count."""
     world = dist.distributed_c10d._world
     before = world.group_count
     world.group_count = number
@@ -52,7 +52,7 @@ def why_no_group_beside(group: dist.ProcessGroup) -> str:
     for each in (world, group):
         try:
             met = backend_of(each)
-        except (ConfigError, RuntimeError):  # of others
+        except (ConfigError, RuntimeError):  # a group of other ranks
             continue
         if not was_met_at_store(met):
             return (
@@ -62,13 +62,13 @@ def why_no_group_beside(group: dist.ProcessGroup) -> str:
 
 
 def group_beside(group: dist.ProcessGroup, *, number: int) -> dist.ProcessGroup:
-    """A new aikido group of the same ranks in the same order, with the same options.
+    """A new aikido group with the same ranks, order and options.
 
-    All ranks of `group` call it. torch's count of groups stays as it is.
+    All ranks of `group` call this. torch's count of groups does not change.
 
     Args:
-        group: for which no rank has a reason of `why_no_group_beside`.
-        number: equal on all ranks; another one for each group of the same ranks.
+        group: a group for which `why_no_group_beside` is "" on every rank.
+        number: equal on all ranks, and different for each group of the same ranks.
 
     Raises:
         TimedOutError: a rank did not come.
@@ -87,8 +87,8 @@ def group_beside(group: dist.ProcessGroup, *, number: int) -> dist.ProcessGroup:
 
 
 def close(group: dist.ProcessGroup) -> None:
-    """Ends a group that was made here, if it has not ended with the job."""
-    # Another thread may end all groups of the job meanwhile.
+    """Ends a group of this module, unless it has already ended with the job."""
+    # Another thread may end all groups of the job at the same time.
     with contextlib.suppress(KeyError, ValueError):
         if group in dist.distributed_c10d._world.pg_map:
             dist.destroy_process_group(group)

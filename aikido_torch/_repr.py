@@ -14,10 +14,10 @@ _short.maxlist = _short.maxtuple = _short.maxdict = 4
 
 
 def show_attributes(kind: type, *names: str) -> None:
-    """Gives a class a repr of these attributes and results of these methods."""
+    """Gives a class a repr with these attributes and the results of these methods."""
 
     def text_of(self: Any) -> str:
-        # An object that is still being made has not got all of them.
+        # An object whose construction has not ended lacks some of them.
         found = {name: getattr(self, name) for name in names if hasattr(self, name)}
         facts = ", ".join(
             f"{name.lstrip('_')}={_text(value() if callable(value) else value)}"
@@ -25,14 +25,14 @@ def show_attributes(kind: type, *names: str) -> None:
         )
         return f"{type(self).__name__}({facts})"
 
-    # Through setattr, because a type checker takes methods of classes for final.
+    # With setattr, because a type checker treats methods of classes as final.
     setattr(kind, "__repr__", text_of)  # noqa: B010
 
 
 def show_properties(module: ModuleType) -> None:
-    """Gives the native classes that a module offers a repr of their properties.
+    """Gives the native classes of a module a repr with their properties.
 
-    A class that has a repr of its own keeps it.
+    A class with its own repr keeps it.
     """
     for name in module.__all__:
         kind = getattr(module, name)

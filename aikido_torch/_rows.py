@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Types of the dicts that the native module gives; its bindings say what is in them."""
+"""Types of the dicts that the native module returns."""
 
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 

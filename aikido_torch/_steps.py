@@ -2,8 +2,9 @@
 # Copyright (c) the aikido authors
 """Hooks of an optimizer's step that are called once per step.
 
-If a step is done in pieces, torch calls its hooks for each piece. Hooks of this class
-ignore the pieces; the code that does the pieces tells them of the whole step.
+Some code does a step in pieces, and torch then calls its hooks for each piece. Hooks of
+this class ignore the pieces. The code that does the pieces calls them for the whole
+step.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import torch
 
 __all__ = ["StepHook", "in_pieces", "tell_passed", "telling"]
 
-# Optimizers that step a piece at this moment, by identity.
+# Optimizers that are doing a piece of a step now, by identity.
 _in_pieces: set[int] = set()
 
 
@@ -44,7 +45,7 @@ def in_pieces(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def telling(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Scope of a step for the user, although the optimizer does it later."""
+    """Calls the hooks around this scope, although the optimizer does the step later."""
     for hook in [*optimizer._optimizer_step_pre_hooks.values()]:
         if isinstance(hook, StepHook):
             hook(optimizer)
@@ -53,7 +54,7 @@ def telling(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 def tell_passed(optimizer: torch.optim.Optimizer) -> None:
-    """A step is over that the optimizer did not do: others did it."""
+    """Calls the hooks after a step that other ranks did without this optimizer."""
     for hook in [*optimizer._optimizer_step_post_hooks.values()]:
         if isinstance(hook, StepHook):
             hook(optimizer)

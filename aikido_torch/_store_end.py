@@ -2,11 +2,10 @@
 # Copyright (c) the aikido authors
 """Check if the store of a job ends with the default group of rank 0.
 
-`init_process_group` with `env://` or `tcp://` serves the store in the process of rank
-0, for as long as the group lives there. A rank that makes the next group at the same
-port while rank 0 is still ending the first one would connect to the store that is about
-to go, and fail with it. So the other ranks leave such a group after rank 0 (`shutdown`
-of the backend).
+With `env://` or `tcp://`, the process of rank 0 serves the store as long as the group
+lives there. Suppose that rank 0 is still ending its group while another rank makes the
+next group at the same port. That rank would connect to the ending store and fail with
+it. So the other ranks leave such a group after rank 0 (`shutdown` of the backend).
 """
 
 import os
@@ -21,11 +20,13 @@ _LISTENS = "0A"  # TCP_LISTEN
 
 
 def ends_with_rank_0(store: Store, rank: int, port: int) -> bool:
-    """Rank 0 says it, the others hear it, and wait for it as long as the store does.
+    """True if the store ends with rank 0, by the decision of rank 0.
+
+    The other ranks wait for the decision within the time-out of the store.
 
     Args:
         store: of the default group.
-        rank: of this process in it.
+        rank: of this process in the default group.
         port: of the store.
     """
     if rank == 0:
@@ -40,7 +41,7 @@ def is_served_here(port: int) -> bool:
 
 
 def _listening(port: int) -> list[str]:
-    """The inodes of sockets that listen at `port`, of all processes."""
+    """The inodes of all sockets on this machine that listen at `port`."""
     inodes = []
     for table in ("tcp", "tcp6"):
         try:
@@ -58,5 +59,5 @@ def _listening(port: int) -> list[str]:
 def _target(fd: Path) -> str:
     try:
         return os.readlink(fd)
-    except OSError:  # closed meanwhile
+    except OSError:  # closed in the meantime
         return ""

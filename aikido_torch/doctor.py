@@ -43,12 +43,12 @@ _TIMEOUT = timedelta(seconds=20)
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One call of the self-test: its outcome, and a judgement."""
+    """One call of the self-test, with its outcome and a verdict."""
 
     name: str
     is_good: bool
     outcome: str
-    # By rank: from the call to the result.
+    # Time from the call to the result, by rank.
     call_ms: list[float]
 
 
@@ -82,19 +82,19 @@ def settings() -> list[dict[str, Any]]:
 
 
 def address() -> str:
-    """Where other ranks would be told to reach a rank that is started here and now.
+    """Address that other ranks would get for a rank that starts on this machine now.
 
     Raises:
-        ConfigError: there is no such interface as the settings name.
+        ConfigError: the interface in the settings does not exist.
     """
     return own_address(Options(), None)
 
 
 def self_test() -> list[Check]:
-    """A strict allreduce and one with a late rank, among four ranks in this process.
+    """A strict allreduce and one with a late rank, among four ranks in one process.
 
     Raises:
-        AikidoError: the ranks do not find each other.
+        AikidoError: the ranks do not connect.
     """
     backends = _connect()
     try:
@@ -123,7 +123,7 @@ def _connect() -> list[_C.AikidoBackend]:
 
 
 def _on_all_ranks(work: Callable[[int], Any]) -> list[Any]:
-    """Runs `work(rank)` of all ranks, each on a thread; raises an error of a rank."""
+    """Runs `work(rank)` for all ranks in threads; raises the first error of a rank."""
     results: list[Any] = [None] * _SIZE
     failures: list[BaseException] = []
 
@@ -145,7 +145,7 @@ def _on_all_ranks(work: Callable[[int], Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """One rank's view of a call."""
+    """The view that one rank has of a call."""
 
     result: torch.Tensor
     outcome: _C.Outcome

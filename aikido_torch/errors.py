@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Errors of aikido. Their names tell the caller's next action.
+"""Exceptions of aikido. The name of a class says how to react.
 
-All derive from torch's `DistBackendError`, so existing handlers go on working. An error
-in the `backward()` of DistributedDataParallel is a `DistBackendError` itself, with the
-same text: torch raises it there.
-A late rank is never an error: see `Outcome`.
+All derive from torch's `DistBackendError`, so that existing handlers work. An error in
+`backward()` of DistributedDataParallel is a `DistBackendError` itself with the same
+text, because torch raises it. A late rank is never an error: see `Outcome`.
 """
 
 from torch.distributed import DistBackendError
@@ -26,12 +25,12 @@ __all__ = [
 
 
 class AikidoError(DistBackendError):
-    """Base of all errors of aikido.
+    """Base class of all exceptions of aikido.
 
     Attributes:
-        rank: the rank that caused it, or None when nobody in particular did.
-        operation: the call that failed ("all_reduce"), or None outside of calls.
-        sequence_number: its number in the group, or None where it has none.
+        rank: the rank that caused the error; None if no single rank did.
+        operation: the failed call ("all_reduce"); None outside of calls.
+        sequence_number: number of the call in its group; None if it has none.
     """
 
     def __init__(
@@ -53,18 +52,19 @@ class RetryLaterError(AikidoError):
 
 
 class PeerLostError(AikidoError):
-    """A rank died, left, or its connection broke: go on without it.
+    """A rank died or left, or its connection broke: continue without it.
 
-    `aikido_torch.reconfigure(...)` does that in place; a new group does it too.
+    `aikido_torch.reconfigure(...)` continues with the same group; a new group works
+    too.
     """
 
 
 class TimedOutError(AikidoError):
-    """A call passed its deadline: the text names who is missing."""
+    """A call exceeded its deadline; the text names the missing ranks."""
 
 
 class AbortedError(AikidoError):
-    """The call or the group was given up, here or by another rank."""
+    """This rank or another rank gave up the call or the group."""
 
 
 class UnsupportedError(AikidoError):
@@ -76,16 +76,16 @@ class ConfigError(AikidoError, ValueError):
 
 
 class ProtocolError(AikidoError):
-    """A peer speaks another version or nonsense: check the installation."""
+    """A rank sent invalid data or uses another version: check the installation."""
 
 
 class RanksDifferError(AikidoError):
-    """Ranks have other parameters than others, or will have: correct the loop.
+    """The states of ranks differ, or will differ: correct the training loop.
 
     Attributes:
-        step: optimizer steps that the state has behind it in which the ranks differ;
-            None: they do not differ yet.
-        tensor: the first tensor or option that differs; None: it is not known.
+        step: optimizer steps done before the state that differs; None: no difference
+            yet.
+        tensor: the first tensor or option that differs; None: not known.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class InternalError(AikidoError):
 
 
 class RanksMayDifferWarning(Warning):
-    """The loop does something in a step that a replayed step leaves out.
+    """A step of the loop does something that a replayed step leaves out.
 
-    Always shown: no filter of a framework hides it.
+    Always shown: filters of frameworks do not hide it.
     """

@@ -13,7 +13,7 @@ __all__ = ["Options", "Setting"]
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The value of one setting, and where it came from."""
+    """The value of one setting and its source."""
 
     name: str
     option: str
@@ -80,10 +80,10 @@ class Options:
         ]
 
     def value(self, option: str) -> int | str:
-        """The value of one setting, wherever it comes from.
+        """The value of one setting, from any source.
 
         Raises:
-            ConfigError: there is no such option, and the text has the nearest.
+            ConfigError: there is no such option; the text suggests the nearest.
         """
         values = _C.resolve_settings(self.given())
         if option not in values:
