@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Choice of the data shard of each backup. Pure: a function of agreed facts.
+"""Choice of the data shard that each backup computes. Pure.
 
-Data shard d is the part of the data that primary d computes. Every rank can tell the
-choice of every backup, since it follows from the outcomes of earlier steps, which are
-the same on all ranks.
+Data shard d is the part of the data that primary d computes. The choice depends only on
+the outcomes of earlier steps. These are the same on all ranks, so every rank computes
+the same choice for every backup.
 """
 
 from collections import Counter
@@ -13,9 +13,9 @@ from typing import Any
 
 __all__ = ["Lateness", "choose"]
 
-# Steps in which a primary that was late is a suspect.
+# A primary that was late in one of this many last steps is a suspect.
 WINDOW = 16
-# Steps that are remembered: a rank may pass over many at once.
+# Number of steps that are kept: a rank that catches up may skip many steps at once.
 _MOST_STEPS = 10_000
 
 
@@ -28,21 +28,22 @@ def choose(
     out: Collection[int] = (),
     mode: str = "shadow",
 ) -> dict[int, int]:
-    """Backup to data shard, for all backups.
+    """Returns the data shard of each backup, by rank of the backup.
 
-    First come the data shards of primaries that are gone. Then come those of suspects,
-    sorted by number of late steps, then by the latest late step, then by rank. Then the
-    others follow in turn, so that each is covered now and then before anything is
-    known. No data shard has two backups. Excluded backups, which may rejoin, get the
-    remaining data shards. In replicate backup j has data shard j.
+    The backups get the data shards in this order: first those of excluded primaries.
+    Then come those of suspects, sorted by number of late steps, then by the latest late
+    step, then by rank. Then the others follow in turn, so that each primary has a
+    backup in some of the steps even before any rank was late. No data shard has two
+    backups. Excluded backups, which may rejoin, get the remaining data shards. With
+    mode="replicate" backup j has data shard j.
 
     Args:
         step: the step to choose for.
         late: for each of the last steps that count, oldest first, the primaries that
             were missing or stood in for; only the last `WINDOW` are looked at.
         num_primaries, num_backups: primaries are the first ranks, backups the last.
-        out: ranks outside of the view when the step before was new.
-        mode: of the policy.
+        out: excluded ranks, as known at the beginning of the step before.
+        mode: `mode` of the policy.
     """
     ranks = range(num_primaries + num_backups)
     primaries, backups = ranks[:num_primaries], ranks[num_primaries:]
@@ -70,7 +71,7 @@ def _suspects(late: Sequence[Collection[int]]) -> list[int]:
 
 
 class Lateness:
-    """Late ranks and excluded ranks by step, as the outcomes tell all ranks.
+    """Late ranks and excluded ranks by step, from the outcomes; the same on all ranks.
 
     Attributes:
         steps: number of steps that have passed, with or without a late rank.
@@ -95,13 +96,13 @@ class Lateness:
         return [self._late.get(step, ()) for step in range(end - WINDOW, end)]
 
     def out_at(self, step: int) -> tuple[int, ...]:
-        """Ranks outside of the view in that step."""
+        """Ranks that were excluded in that step."""
         return self._out.get(step, ())
 
     def state_dict(self) -> dict[str, Any]:
         return {"late": sorted(self._late.items()), "out": sorted(self._out.items())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over late and excluded ranks; each rank has its own step number."""
+        """Replaces the late and excluded ranks, but not `steps`."""
         self._late = {int(step): tuple(ranks) for step, ranks in state["late"]}
         self._out = {int(step): tuple(ranks) for step, ranks in state.get("out", ())}

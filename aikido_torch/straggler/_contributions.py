@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Tally of the contributions that are in the results of calls, by rank."""
+"""Counts which part of each rank's contributions is in the results of calls."""
 
 from dataclasses import dataclass, field
 
@@ -11,14 +11,14 @@ __all__ = ["Contributions"]
 
 @dataclass
 class Contributions:
-    """The calls of a step, or of some seconds, added up.
+    """Contributions of each rank, added up over the calls of a step or of some seconds.
 
     A contribution of a backup that stands in for a rank counts as one of that rank.
 
     Attributes:
         num_ranks: ranks whose contributions make a full result; 0 before the first
             call that may skip. With backups these are the primaries, which come first.
-        num_elements: of all results.
+        num_elements: sum of the numbers of elements of all results.
         missing: rank to the number of elements without its contribution.
     """
 
@@ -27,7 +27,7 @@ class Contributions:
     missing: dict[int, float] = field(default_factory=dict)
 
     def add(self, outcome: _C.Outcome, num_elements: int = 1) -> None:
-        """A call with a result of `num_elements` has ended."""
+        """Adds a finished call with a result of `num_elements` elements."""
         self.num_elements += num_elements
         skipped = outcome.skipped
         ranks = len(outcome.contributors) + len(skipped)
@@ -42,5 +42,5 @@ class Contributions:
                 self.missing[rank] = self.missing.get(rank, 0) + missing
 
     def share_of(self, rank: int) -> float:
-        """The part of the elements with the contribution of `rank`; 1 without calls."""
+        """Share of the elements with the contribution of `rank`; 1 without calls."""
         return 1 - self.missing.get(rank, 0) / max(self.num_elements, 1)

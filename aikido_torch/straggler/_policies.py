@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The policies as frozen values; csrc/straggler holds the decisions themselves."""
+"""The policies as frozen dataclasses; csrc/straggler has the code that decides."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +15,7 @@ __all__ = ["ActiveBackup", "Policy", "SkipStraggler", "WaitAll"]
 
 _COUNTS = ("max_consecutive_skips", "warmup_operations")
 _DEFAULT_CEILING_MS = 10_000.0
-# Half of the most ranks that a group may have whose calls skip.
+# Half of the largest size of a group whose calls may skip ranks.
 _MOST_BACKUPS = 512
 
 
@@ -28,7 +28,7 @@ class Policy:
     """
 
     def native(self) -> _C.PolicyOptions:
-        """The same in the engine's form.
+        """Returns the policy as the options of the C++ engine.
 
         Raises:
             ConfigError: a value is out of its range in a group of any size, or it is
@@ -43,14 +43,15 @@ class Policy:
 @refuse_unknown_names
 @dataclass(frozen=True, kw_only=True)
 class WaitAll(Policy):
-    """Skips nobody: each result is full, and has the same bits for any late rank.
+    """Skips no rank: each result is full, and its bits do not depend on who is late.
 
     Attributes:
         rebalance: a rank that is late again and again, because it calls late or has a
-            slow link, owns no shard until it has been in time for long. Once it has
-            called, an allreduce of S bytes takes the time of S bytes over its link,
-            instead of 2 (n-1) / n times that. The rank is in every result. A lost rank
-            ends the call with an error, as with rebalance=False.
+            slow link, sums no shard of the result until it has been in time for long.
+            From its call on, an allreduce of S bytes then takes the time of S bytes
+            over its link, instead of 2 (n-1) / n times that. The rank's contribution is
+            in every result. A dead rank ends the call with an error, as with
+            rebalance=False.
 
     Raises:
         ConfigError: rebalance is not a bool; or there is no such option.
@@ -70,43 +71,47 @@ class WaitAll(Policy):
 class SkipStraggler(Policy):
     """Goes on without ranks that are late; all ranks get the same result.
 
-    The clock starts when `min_contributors` contributions have arrived, so that nobody
-    is skipped when everybody is slow. How long the others wait then is learnt from
-    recent operations: the policy takes the rule that would have made most progress,
-    which is contributions per second. If waiting for all ranks makes more progress, the
-    policy waits. The defaults suit most users.
+    The waiting time starts when `min_contributors` contributions have arrived, so no
+    rank is skipped when all ranks are slow. Its length is learnt from recent
+    operations: the policy takes the deadline that would have given most contributions
+    per second. If waiting for all ranks gives more, the policy waits. The defaults suit
+    most users.
 
     Attributes:
         min_contributors: no result has fewer contributions. None is more than half of
-            the ranks; or half of an even number of ranks, four or more, if the others
-            are late at once.
-        floor_ms, ceiling_ms: shortest and longest deadline after the quorum. A
-            contribution that arrives too slowly to be in time gets half of its
-            deadline. The ceiling must be below the timeout of the call. None is 10 s,
-            or half of that timeout if the timeout is not longer than 10 s.
-        max_consecutive_skips: after so many skips of a rank in a row the group waits
-            for it.
-        warmup_operations: operations of one size that wait up to the ceiling before
-            deadlines are learnt.
-        slack: factor between an observed lag and its deadline, at least 1.
+            the ranks; with an even number of four or more ranks it is exactly half if
+            all other ranks are late at the same time.
+        floor_ms, ceiling_ms: shortest and longest deadline, from the arrival of
+            `min_contributors` contributions on. A contribution that arrives too slowly
+            to be complete in time is skipped after half of its deadline. The ceiling
+            must be below the timeout of the call. None is 10 s, or half of that timeout
+            if the timeout is not longer than 10 s.
+        max_consecutive_skips: after this number of skips in a row, the group waits for
+            the rank.
+        warmup_operations: number of operations of one size that wait up to
+            `ceiling_ms`, before deadlines are learnt.
+        slack: factor from the observed lag of a rank to its deadline, at least 1.
         worth: value of a missing contribution, from 0 (nothing is lost without it) to 1
             (every sample counts). With 1 the policy makes as many contributions per
             second as possible. With less it prefers more steps per second.
         divisor: "contributors" divides a mean by the number of contributions in it,
             "world" by the number of ranks.
-        masks: "shard": each shard of a tensor is closed by itself, so a late rank may
-            be in some shards. "bucket": a rank is in the whole result or in none of it.
-            Then one rank sums the whole tensor, in turns. A single call takes n times
-            as long; n calls at the same time take as long as with "shard".
-        log_full: behaviour if there is no room left for the missed results of a late
-            rank (`straggler.log_bytes`, for all policies of a group together). "wait"
-            waits for that rank. "leave" goes on without it, if more than half of the
-            ranks and `min_contributors` are left. Its calls then fail until it has
-            copied the state of another rank, as `catch_up` of `aikido_torch.ddp` does.
+        masks: "shard": each shard of a tensor ends on its own, so the contribution of a
+            late rank may be in some shards. "bucket": a contribution is in the whole
+            result or in no part of it. Then one rank sums the whole tensor; the ranks
+            take turns. A single call takes n times as long; n calls at the same time
+            take as long as with "shard".
+        log_full: behaviour if there is no room left for the results that a late rank
+            has missed (`straggler.log_bytes`, for all policies of a group together).
+            "wait" waits for that rank. "leave" excludes it, if more than half of the
+            ranks and at least `min_contributors` remain. Its calls then fail until it
+            has copied the state of another rank, as `catch_up` of `aikido_torch.ddp`
+            does.
 
     Raises:
-        ConfigError: a value is of another type, or there is no such option, and the
-            text has the nearest. See `Policy` for a value that is out of its range.
+        ConfigError: a value has a wrong type, or there is no such option; the text then
+            has the most similar name. See `Policy` for a value that is out of its
+            range.
     """
 
     min_contributors: int | None = None
@@ -142,28 +147,29 @@ class ActiveBackup(SkipStraggler):
 
     The last `backups` ranks are backups, and the other ranks are primaries. The work of
     primary d is *data shard* d. A backup computes a data shard as well and offers it.
-    The backup is asked for it only if the primary has no time left. The first complete
-    contribution counts, once. So a step without a late primary costs no bandwidth, and
-    a step with a late primary loses nothing. `outcome().stand_ins` has pairs of a data
-    shard and the backup that it came from, and `outcome().out` the excluded ranks.
-    Everything else is about data shards: `min_contributors`, the divisor, `skipped`.
+    It sends its result only when asked, which happens when the time of the primary has
+    passed. Only the first complete contribution counts. So a step without a late
+    primary costs no extra bandwidth, and a step with a late primary loses no
+    contribution. `outcome().stand_ins` has pairs of a data shard and the backup that it
+    came from, and `outcome().out` the excluded ranks. `min_contributors`, the divisor
+    and `skipped` count data shards instead of ranks.
 
     With DistributedDataParallel, `BackupSampler` gives each rank its batches, and
-    `aikido_torch.ddp.register(..., sampler=...)` does the rest. The mechanism is this
-    project's own.
+    `aikido_torch.ddp.register(..., sampler=...)` does the rest. This mechanism is our
+    own design.
 
     Attributes:
-        backups: how many of the ranks, at most half of them.
+        backups: number of backups, at most half of the ranks.
         mode: "shadow": a backup computes the data shard of one primary,
             `all_reduce(..., data_shard=d)`. "substitute": it computes other data, which
-            fill the hole of any primary. "n_plus_b": every rank computes data of its
-            own, and a call ends with as many contributions as there are primaries, from
-            any ranks; so it fails with more dead ranks than `backups`. "replicate": one
-            backup for each primary; all compute and send always.
+            replace the data of any late primary. "n_plus_b": every rank computes its
+            own data, and a call ends when it has as many contributions as there are
+            primaries, from any ranks; so it fails if more than `backups` ranks are
+            dead. "replicate": one backup for each primary; all always compute and send.
         verify_shadows: for debugging, with "shadow" and "replicate". Backups always
-            send. A call fails on every rank, with the names, if a backup has other bits
-            than its primary.
-        min_contributors: as with `SkipStraggler`, of the data shards.
+            send. A call fails on every rank if the contribution of a backup has other
+            bits than that of its primary; the error names both ranks.
+        min_contributors: as with `SkipStraggler`, but counts data shards.
         floor_ms, ceiling_ms, max_consecutive_skips, warmup_operations, slack, worth,
             divisor, masks, log_full: as with `SkipStraggler`.
 
@@ -206,7 +212,7 @@ def _check_whole(policy: str, name: str, value: object) -> None:
 def _check_number(policy: str, name: str, value: object) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and isinstance(value, int):
-        is_number = abs(value) < 1 << 63  # it becomes a float
+        is_number = abs(value) < 1 << 63  # the engine takes a float
     if not is_number or (name.endswith("_ms") and value != value):
         raise ConfigError(f"{policy}: {name} is {value!r}; it takes a number.")
 
@@ -233,7 +239,7 @@ def _skip_options(policy: SkipStraggler, **backups: Any) -> _C.PolicyOptions:
             "more than half of the ranks."
         )
     return _C.PolicyOptions.skip(
-        # 0 stands for "more than half" inside.
+        # In the engine 0 means "more than half".
         min_contributors=least or 0,
         floor_ms=policy.floor_ms,
         ceiling_ms=(
@@ -253,7 +259,7 @@ def _skip_options(policy: SkipStraggler, **backups: Any) -> _C.PolicyOptions:
 
 
 def check_ceiling(call: str, policy: Policy | None, timeout: timedelta) -> None:
-    """Refuses a policy that cannot skip anybody before `timeout` is over."""
+    """Refuses a ceiling that is not below `timeout`: no rank could be skipped."""
     ceiling_ms = getattr(policy, "ceiling_ms", None)
     timeout_ms = timeout / timedelta(milliseconds=1)
     if ceiling_ms is not None and ceiling_ms >= timeout_ms:

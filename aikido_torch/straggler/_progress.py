@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchSize", "Progress", "progress_of"]
 
-# Samples of one rank in one step: the same on all ranks, or for each of them.
+# Samples of one rank in one step: one number for all ranks, or a list by rank.
 BatchSize = int | Sequence[int]
 
 _MOST_NAMED = 8
@@ -22,11 +22,12 @@ _FULL = 0.9995  # printed as 100.0 %
 
 @dataclass(frozen=True)
 class Progress:
-    """Figures of some steps.
+    """Progress over some steps.
 
     Attributes:
-        steps_per_second: on the clock of this rank, pauses of its loop included.
-        shares: for each rank, the part of its contributions that is in the results.
+        steps_per_second: measured by the clock of this rank, including pauses of its
+            training loop.
+        shares: by rank: the part of the rank's contributions that is in the results.
     """
 
     steps_per_second: float
@@ -43,17 +44,17 @@ class Progress:
         return self.share * self.steps_per_second
 
     def samples_per_second(self, batch_size: BatchSize) -> float:
-        """Samples that are in the results.
+        """Samples per second whose gradients are in the results.
 
         Raises:
-            ConfigError: the batch sizes are not those of the ranks.
+            ConfigError: `batch_size` does not have one number for each rank.
         """
         sizes = _by_rank(batch_size, len(self.shares))
         in_results = sum(s * n for s, n in zip(self.shares, sizes, strict=True))
         return self.steps_per_second * in_results
 
     def lines(self, batch_size: BatchSize | None = None) -> list[str]:
-        """First lines of the report."""
+        """Sentences for the beginning of the report."""
         progress = f"{self.full_steps_per_second:.3g} full steps/s"
         if batch_size is not None:
             samples = self.samples_per_second(batch_size)
@@ -77,12 +78,12 @@ class Progress:
 def progress_of(
     steps: "Sequence[StepCounters]", place: tuple[int, int] | None = None
 ) -> Progress | None:
-    """The figures of `steps`, oldest first; each step counts the same.
+    """Computes the progress over `steps`, oldest first; all steps have equal weight.
 
     Args:
-        steps: of one rank. The results of a step that came with a copied state are
-            unknown, and only the share of this rank takes the step into account.
-        place: the rank and the size of its group; None: not known.
+        steps: steps of one rank. If the rank got a step by copying a state, the results
+            of that step are unknown; the step then only lowers the share of this rank.
+        place: the rank and the size of its group; None if not known.
 
     Returns:
         None if the times or the results of fewer than two steps are known.

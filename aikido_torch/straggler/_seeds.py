@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One rule for seeds: random numbers follow the data and the step, not the rank.
+"""One rule for seeds: random numbers depend on the data and the step, not on the rank.
 
 So a backup that computes the batch of a primary draws the same numbers, and its
 gradient has the same bits.
@@ -24,15 +24,15 @@ T = TypeVar("T", covariant=True)
 
 
 def seed_of(seed: int, epoch: int, step: int, data_shard: int) -> int:
-    """The seed of all that one step draws for one data shard, 0 to 2**63 - 1.
+    """The seed of all random numbers of one step for one data shard, 0 to 2**63 - 1.
 
     `aikido_torch.ddp` seeds torch's generators with it at the first forward of each
     step. Random numbers of the loop itself, such as the weights of a mixup, need a
     generator with this seed, or with a seed made from it.
 
     Args:
-        seed: of the `BackupSampler`.
-        epoch: argument of `set_epoch`.
+        seed: `seed` of the `BackupSampler`.
+        epoch: argument of its `set_epoch`.
         step: its number on all ranks, from 0.
         data_shard: the data shard of the batch, `sampler.shard_of(step)`.
     """
@@ -45,10 +45,10 @@ def _mixed(*parts: object) -> int:
 
 
 def length_of(who: str, dataset: object) -> int:
-    """Length of a dataset that can be cut into data shards.
+    """Length of a dataset that can be divided into data shards.
 
     Raises:
-        ConfigError: it has no length, or nothing in it.
+        ConfigError: it has no length, or is empty.
     """
     kind = type(dataset).__name__
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
@@ -70,15 +70,15 @@ def length_of(who: str, dataset: object) -> int:
 
 
 class SeededDataset(Dataset[T]):
-    """Samples of `dataset` in an epoch, equal on each rank that reads them.
+    """Samples of `dataset`, with the same random augmentation on every rank.
 
-    The generators of torch (on the processor), NumPy and `random` are seeded by
-    `seed`, epoch and index before each sample is read, and are afterwards as they were;
-    in the processes of a DataLoader too. So augmentation gives the same sample on a
-    primary and on its backup, and another one in the next epoch.
+    Before each sample is read, the generators of torch (on the CPU), NumPy and `random`
+    are seeded with `seed`, epoch and index. Afterwards they get their old states back.
+    This holds in the processes of a DataLoader too. So a primary and its backup get the
+    same augmented sample, and a different one in the next epoch.
 
     Args:
-        dataset: with a length, and indices from 0.
+        dataset: a dataset with a length and with indices from 0.
         seed: the same on all ranks.
 
     Raises:
@@ -89,7 +89,8 @@ class SeededDataset(Dataset[T]):
         self.dataset = dataset
         self.seed = seed
         self._length = length_of("SeededDataset", dataset)
-        # Shared: processes of a DataLoader that live on see the next epoch.
+        # In shared memory: processes of a DataLoader that survive an epoch see the next
+        # one.
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 
@@ -112,7 +113,7 @@ class SeededDataset(Dataset[T]):
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    numpy = sys.modules.get("numpy")  # without an import nothing is drawn from it
+    numpy = sys.modules.get("numpy")  # if not imported, it draws no numbers
     before = random.getstate()
     numpy_before = numpy.random.get_state() if numpy else None
     random.seed(seed)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Watch over the contributions of the last minute: shares by rank, and low ones."""
+"""Watches the share of each rank's contributions in results of the last minute."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -14,26 +14,26 @@ __all__ = ["ShareWatch"]
 
 _LEAST_SHARE = 0.5
 _LOW_FOR_S = 60.0
-_PART_S = 10.0  # of the minute; the share of each part is judged alone
+_PART_S = 10.0  # the minute is judged in parts of this length
 _WINDOW_PARTS = 6
 
 
 class _Part:
-    """Calls of some seconds."""
+    """The calls of one part of the minute."""
 
     def __init__(self, begin: float, first_step: int) -> None:
         self.begin = begin
         self.first_step = first_step
         self.num_copied = 0
         self.contributions = Contributions()
-        self.ranks_out: set[int] = set()  # of the group, in at least one call
+        self.ranks_out: set[int] = set()  # excluded from the group in at least one call
 
     def shares(self, own_rank: int, size: int, num_steps: int) -> list[float]:
-        """By rank; empty if no call has ended."""
+        """Shares by rank; empty if no call has ended."""
         tally = self.contributions
         if tally.num_elements == 0:
             return []
-        num_ranks = tally.num_ranks or size  # all calls were strict
+        num_ranks = tally.num_ranks or size  # 0: no call could skip a rank
         shares = [tally.share_of(rank) for rank in range(num_ranks)]
         if self.num_copied and own_rank < len(shares):
             shares[own_rank] *= 1 - self.num_copied / max(num_steps, self.num_copied)
@@ -41,18 +41,18 @@ class _Part:
 
 
 class ShareWatch:
-    """Watch of one rank. PURE; for the thread that trains, `last` for any.
+    """The watch of one rank. Pure. For the training thread; any thread may read `last`.
 
     Note [a low share]
     The share of a rank is judged in parts of ten seconds, so that one long pause is not
-    taken for a rank that is late all the time. Each rank is named once, when all parts
-    of a minute were below one half: by itself, and by rank 0. A rank that is out of the
-    group is not late, and other remedies help it.
+    taken for a rank that is late all the time. When all parts of a minute were below
+    one half, the rank itself and rank 0 get a sentence that names the rank, once. An
+    excluded rank gets no such sentence: it is not late, and needs other remedies.
 
     Args:
-        rank: this one.
-        size: of its group.
-        now: seconds; as all times here, on one clock.
+        rank: this rank.
+        size: number of ranks in its group.
+        now: the time in seconds. All times of this class are of one clock.
 
     Attributes:
         last: progress of the last minute at the last `look`; None before the first part
@@ -70,23 +70,23 @@ class ShareWatch:
 
     @staticmethod
     def gain_of(counters: Mapping[str, object]) -> float | None:
-        """`Waiting.gain` by the counters of the group; any thread."""
+        """`Waiting.gain` from the counters of the group; for any thread."""
         return Waiting.of(counters).gain
 
     def on_call(self, step: int, outcome: _C.Outcome, num_elements: int) -> None:
-        """A call of `step` with a result of `num_elements` has ended."""
+        """Adds a finished call of `step` with a result of `num_elements` elements."""
         self._step = max(self._step, step + 1)
         self._part.contributions.add(outcome, num_elements)
-        if outcome.reason == "complete":  # all that take part were in
+        if outcome.reason == "complete":  # all ranks of the view contributed
             self._part.ranks_out.update(outcome.skipped)
 
     def on_copied(self, step: int) -> None:
-        """`step` came with a copied state: without the contribution of this rank."""
+        """This rank got `step` by copying a state, without contributing to it."""
         self._step = max(self._step, step + 1)
         self._part.num_copied += 1
 
     def look(self, now: float) -> list[str]:
-        """Sentences about ranks that were below one half for a minute; each once."""
+        """A sentence on each rank that was below one half for a minute, once."""
         part = self._part
         if now - part.begin < _PART_S:
             return []

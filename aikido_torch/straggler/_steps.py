@@ -20,17 +20,18 @@ class StepCounters:
     """The calls of one step, added up.
 
     Attributes:
-        step: its number on all ranks, from 0.
-        way: how this rank came through it: "own" by its own backward, "replayed" from
-            the committed gradients, "copied" within the state of another rank.
-        copied_from: that rank; None with the other ways.
-        num_calls: that have ended.
-        skipped: rank to reasons, and in how many calls each.
-        stand_ins: data shard to backups that stood in for it, and in how many calls.
-        deadline_ms: longest that was used.
-        cancelled_bytes: of this rank, that were not sent any more.
-        contributions: that are in the results of its calls.
-        ended_at: when this rank was through it, by `time.monotonic()`.
+        step: number of the step, from 0; the same on all ranks.
+        way: how this rank did the step: "own" with its own backward, "replayed" by
+            applying the results of the other ranks, "copied" by copying the state of
+            another rank.
+        copied_from: that other rank; None with "own" and "replayed".
+        num_calls: number of finished calls.
+        skipped: for each skipped rank, reason to number of calls.
+        stand_ins: for each data shard, backup that stood in for it to number of calls.
+        deadline_ms: longest deadline that was used.
+        cancelled_bytes: bytes that this rank no longer had to send.
+        contributions: the contributions in the results of the calls.
+        ended_at: when this rank had finished the step, by `time.monotonic()`.
     """
 
     step: int
@@ -45,7 +46,7 @@ class StepCounters:
     ended_at: float | None = None
 
     def add(self, outcome: _C.Outcome, num_elements: int = 1) -> None:
-        """One more call of this step has ended, with a result of `num_elements`."""
+        """Adds a finished call of this step; its result has `num_elements` elements."""
         self.num_calls += 1
         for rank in outcome.skipped:
             self.skipped.setdefault(rank, Counter())[outcome.reason] += 1
@@ -56,7 +57,7 @@ class StepCounters:
         self.contributions.add(outcome, num_elements)
 
     def is_plain(self) -> bool:
-        """Nobody was skipped or stood in for, and this rank was there."""
+        """This rank did the step itself, and no rank was skipped or replaced."""
         return self.way == "own" and not self.skipped and not self.stand_ins
 
 
@@ -64,10 +65,11 @@ class Steps(list[StepCounters]):
     """The counters of several steps, oldest first.
 
     Attributes:
-        notes: ways in which the loop loses the gain of skipping, each with its remedy.
-        waiting: comparison with waiting for all since the start; None: not known.
-        place: the rank that the counters are of, and the size of its group; None: not
+        notes: sentences about things in the training loop that undo the gain of
+            skipping, each with its remedy.
+        waiting: comparison with waiting for all ranks, since the start; None if not
             known.
+        place: the rank of these counters, and the size of its group; None if not known.
     """
 
     def __init__(
@@ -84,8 +86,8 @@ class Steps(list[StepCounters]):
         self.waiting = waiting
 
     def progress(self) -> Progress | None:
-        """Steps per second, and which part of each rank's contributions is in them.
+        """Steps per second, and the share of each rank's contributions in the results.
 
-        None: the times or the results of fewer than two steps are known.
+        None if the times or the results of fewer than two steps are known.
         """
         return progress_of(self, self.place)

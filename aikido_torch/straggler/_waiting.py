@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Comparison of skipping with the progress that waiting for all would have made."""
+"""Compares skipping with the progress that waiting for all ranks would have made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ _LEAST_GAIN = 0.01
 
 @dataclass(frozen=True)
 class Waiting:
-    """The calls of which this rank has closed a shard, and the same under WaitAll.
+    """Time of the calls in which this rank owned a shard, and the same under WaitAll.
 
     Each owner knows the delays of all ranks for its own shards only, so another rank
     may have somewhat other figures.
 
     Attributes:
-        operations: calls that are known to their end.
+        operations: number of these calls whose end is known.
         contributed: the part of all contributions that is in their results.
-        seconds: that they took.
-        seconds_of_wait_all: that they would have taken under WaitAll, estimated.
+        seconds: seconds that they took.
+        seconds_of_wait_all: estimated seconds that they would have taken under WaitAll.
     """
 
     operations: int
@@ -32,7 +32,7 @@ class Waiting:
 
     @classmethod
     def of(cls, counters: Mapping[str, object]) -> "Waiting":
-        """From the counters of a group."""
+        """Makes the comparison from the counters of a group."""
 
         def value(name: str) -> int:
             return int(str(counters[f"replayed_{name}"]))
@@ -46,9 +46,9 @@ class Waiting:
 
     @property
     def gain(self) -> float | None:
-        """Progress by skipping over that of WaitAll, less 1.
+        """Progress with skipping divided by progress with WaitAll, minus 1.
 
-        None: too few operations are known, or this rank owns no shards.
+        None if too few operations are known, or if this rank owns no shards.
         """
         if self.operations < _FEWEST_OPERATIONS or 0 in (
             self.seconds,
@@ -58,7 +58,7 @@ class Waiting:
         return self.contributed * self.seconds_of_wait_all / self.seconds - 1
 
     def line(self) -> str | None:
-        """Line of the report; None: not known, or no difference."""
+        """Sentence for the report; None if the gain is not known or close to zero."""
         if self.gain is None or abs(self.gain) < _LEAST_GAIN:
             return None
         seen = f"by the {self.operations} calls of which this rank closed a shard"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Progress, and tables of skipped ranks, reasons and stand-ins, by rank and step."""
+"""Prints progress, and tables of skipped ranks, reasons and stand-ins."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -30,28 +30,30 @@ def report(
     batch_size: BatchSize | None = None,
     console: Console | None = None,
 ) -> dict[int, dict[str, int]]:
-    """Prints how often each rank was skipped, by reason, and returns the same.
+    """Prints how often each rank was skipped, by reason, and returns these numbers.
 
-    With backups also the stand-ins of each rank.
+    With backups it also prints how often a backup stood in for each rank.
 
     Args:
-        outcomes: of the calls to report on, such as `handle.outcomes` of
+        outcomes: outcomes of the calls to report on, such as `handle.outcomes` of
             `aikido_torch.ddp.register`.
-        steps: such as `handle.by_step`; then the first lines show steps per second and
-            the share of all contributions that is in the results. A second table shows
-            each step in which somebody was skipped or stood in for or this rank caught
-            up, the last 40. In the place of a table without rows is a sentence. A third
-            table has the notes of `handle.by_step`, if there are any.
-        batch_size: samples of one rank in one step, or a list of them by rank; then
-            progress is also in samples per second.
+        steps: counters of steps, such as `handle.by_step`. With them the first lines
+            show steps per second and the share of all contributions that is in the
+            results. A second table shows the last 40 steps in which a rank was skipped,
+            a backup stood in for a rank, or this rank caught up. A sentence replaces a
+            table without rows. A third table has the notes of `handle.by_step`, if
+            there are any.
+        batch_size: samples of one rank in one step: one number for all ranks, or a list
+            by rank. With it progress is also shown in samples per second.
         console: where to print; None is standard output.
 
     Raises:
-        ConfigError: `batch_size` is not that of the ranks.
+        ConfigError: `batch_size` does not have one number for each rank.
 
     Returns:
-        For each rank that was skipped at least once, reason to number of calls. The
-        reason "complete" is printed as "out of the group": all that take part were in.
+        For each rank that was skipped at least once: reason to number of calls. The
+        reason "complete" is printed as "out of the group": all ranks of the view
+        contributed, and the skipped rank is not in the view.
     """
     total = 0
     late: dict[int, Counter[str]] = {}
@@ -110,7 +112,7 @@ def _notes(notes: Iterable[str]) -> Table:
 
 
 def _told(reason: str) -> str:
-    # All that take part were in: this rank is none of them.
+    # All ranks of the view contributed, so the skipped rank is excluded.
     return "out of the group" if reason == "complete" else reason
 
 

@@ -17,7 +17,7 @@ from aikido_torch.straggler._seeds import SeededDataset, length_of, seed_of
 
 __all__ = ["BackupSampler"]
 
-# A state is of no use where one of these is another: batches would be others.
+# A state can be loaded only if all of these are equal; otherwise batches would differ.
 _SAME = (
     "num_samples",
     "num_primaries",
@@ -40,7 +40,7 @@ class BackupSampler(Sampler[list[int]]):
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         for batch in loader:
-            if to_skip:  # others did that step meanwhile
+            if to_skip:  # the other ranks did that step meanwhile
                 to_skip -= 1
                 continue
             ...  # one step
@@ -49,18 +49,19 @@ class BackupSampler(Sampler[list[int]]):
 
     The last `policy.backups` ranks are backups, and the other ranks are primaries. A
     primary gets the batches of a `DistributedSampler` over the primaries. A backup gets
-    in each step the batch of one primary. It chooses a primary that is gone, otherwise
-    a primary that was late in recent steps, otherwise each primary in turn. With
-    mode="substitute" it gets batches of the whole dataset, in an order of its own.
-    Without backups, and with mode="n_plus_b", each of the n ranks gets its part as from
-    a `DistributedSampler`.
+    in each step the batch of one primary. It chooses an excluded primary first, then a
+    primary that was late in recent steps, and otherwise each primary in turn. With
+    mode="substitute" it gets batches of the whole dataset, in its own order. Without
+    backups, and with mode="n_plus_b", each of the n ranks gets the batches of a
+    `DistributedSampler` over all ranks.
 
-    The batch of a step is chosen when the loader takes it, from the knowledge that all
-    ranks share by then. So a loader that works ahead needs `lookahead`. A rank skips as
-    many batches as `catch_up` says, also behind the end of an epoch. Each step checks
-    at its beginning that it has its own batch.
+    The batch of a step is chosen when the loader takes it, from the outcomes that all
+    ranks know at that time. So a loader that takes batches ahead needs `lookahead`. A
+    rank skips as many batches as `catch_up` says, also if they reach into the next
+    epoch. Each step checks at its beginning that the loader has given the batch of that
+    step.
 
-    A training goes on where it was stopped, in the middle of an epoch too:
+    A stopped training can be resumed, in the middle of an epoch too:
 
     ```python
     torch.save({"sampler": sampler.state_dict(), ...}, file)  # of one rank
@@ -72,30 +73,31 @@ class BackupSampler(Sampler[list[int]]):
     ```
 
     The first epoch then begins with the batch of the first step that was not done.
-    Steps, data shards, batches and seeds are those of a training that never stopped.
+    Steps, data shards, batches and seeds are the same as in a training without a stop.
     The state counts finished steps, not batches that a loader has taken ahead. A
-    finished epoch has no remaining batches: if a loop does some work at the end of each
-    epoch, and had done it, begin with the next epoch number. A loader with a state of
-    its own must not restore the sampler a second time.
+    finished epoch has no remaining batches. If the loop does some work at the end of
+    each epoch and had done it before the stop, begin with the next epoch number. If the
+    loader saves its own state, it must not restore the sampler a second time.
 
     Args:
-        dataset: with a length. If it is a `SeededDataset`, `set_epoch` is passed on.
-        batch_size: of one rank.
+        dataset: a dataset with a length. If it is a `SeededDataset`, `set_epoch` is
+            passed on.
+        batch_size: samples in a batch of one rank.
         policy: the policy of `register`.
-        num_ranks, rank: None: size and rank of the default group.
-        shuffle, seed, drop_last: as of `DistributedSampler`, the same on all ranks.
-            The seeds of the steps are made of this one, too; see `seed_of`.
-        lookahead: how many batches are taken before the step that uses them begins:
-            num_workers * prefetch_factor of a DataLoader (2 where it is not given), 0
+        num_ranks, rank: None means those of the default group.
+        shuffle, seed, drop_last: as in `DistributedSampler`, the same on all ranks. The
+            seeds of the steps are computed from `seed` too; see `seed_of`.
+        lookahead: number of batches that the loader takes ahead of the step that uses
+            them: num_workers * prefetch_factor of a DataLoader (its default is 2), 0
             with num_workers=0.
-        batches_per_step: more than one when gradients are accumulated; all of a step
-            are of one data shard.
+        batches_per_step: more than one if gradients are accumulated; all batches of a
+            step are of one data shard.
 
     Attributes:
-        epoch: as last set, or loaded.
-        num_samples: of the dataset.
-        num_primaries, num_backups: of the ranks.
-        is_backup: this rank is a backup.
+        epoch: the epoch that was last set or loaded.
+        num_samples: number of samples in the dataset.
+        num_primaries, num_backups: number of primaries, number of backups.
+        is_backup: True if this rank is a backup.
 
     Raises:
         ConfigError: an argument is wrong; the text has the valid values.
@@ -145,7 +147,7 @@ class BackupSampler(Sampler[list[int]]):
         self.batches_per_step = batches_per_step
         self.mode = getattr(policy, "mode", "shadow")
         is_plain = self.mode == "n_plus_b"
-        # A number below that is told to all ranks by register.
+        # A negative number is refused by `register`, on all ranks.
         self.num_backups = 0 if is_plain else max(0, getattr(policy, "backups", 0))
         self.num_primaries = self.num_ranks - self.num_backups
         self._check_ranks()
@@ -160,9 +162,9 @@ class BackupSampler(Sampler[list[int]]):
         self._lateness = Lateness()
         self._chosen: dict[int, int | None] = {}
         self._look: Callable[[], Callable[[], None] | None] = lambda: None
-        self._own_steps = 0  # behind the last step that this rank did itself
-        self._resumed_at = 0  # steps before it were done before the state was loaded
-        # State of the present epoch.
+        self._own_steps = 0  # number after the last step that this rank did itself
+        self._resumed_at = 0  # earlier steps were done before the state was loaded
+        # State of the current epoch.
         self._first_step = 0
         self._given_first_step: int | None = None
         self._num_taken = 0
@@ -192,15 +194,16 @@ class BackupSampler(Sampler[list[int]]):
     # ---- for the loop ----
 
     def set_epoch(self, epoch: int, *, first_step: int | None = None) -> None:
-        """To be called before each epoch, with another number, on all ranks.
+        """Must be called before each epoch, with a new number, on all ranks.
 
         Args:
-            epoch: shuffles, as that of `DistributedSampler`.
-            first_step: of the epoch. None: the epochs follow each other, and all ranks
-                left an unfinished epoch at the same step.
+            epoch: number of the epoch; it changes the order, as in
+                `DistributedSampler`.
+            first_step: first step of the epoch. None is right if epochs follow each
+                other, and all ranks left an unfinished epoch at the same step.
 
         Raises:
-            ConfigError: one of them is no whole number from 0 on.
+            ConfigError: an argument is not a whole number from 0 on.
         """
         _check_whole("epoch", epoch, 0)
         if first_step is not None:
@@ -211,7 +214,7 @@ class BackupSampler(Sampler[list[int]]):
             self.dataset.set_epoch(epoch)
 
     def __len__(self) -> int:
-        """Batches of one whole epoch, on each rank."""
+        """Number of batches of one whole epoch on each rank."""
         return self._num_batches
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -229,12 +232,13 @@ class BackupSampler(Sampler[list[int]]):
             yield part[begin:end].tolist()
 
     def shard_of(self, step: int) -> int | None:
-        """The data shard of this rank's batches in that step; of the last 10,000.
+        """The data shard of this rank's batches in that step, one of the last 10,000.
 
-        A primary's is its own rank. None: a backup of mode="substitute" has none.
+        For a primary it is its own rank. None for a backup with mode="substitute".
 
         Raises:
-            ConfigError: a backup's batch of that step has not been taken.
+            ConfigError: this rank is a backup, and its batch of that step has not been
+                taken.
         """
         if not self.is_backup:
             return self.rank
@@ -247,10 +251,10 @@ class BackupSampler(Sampler[list[int]]):
         return self._chosen[step]
 
     def choice(self, step: int) -> dict[int, int]:
-        """Backup to data shard in that step, the same on every rank.
+        """The data shard of each backup in that step, the same on every rank.
 
-        It depends on the outcomes of earlier steps only. News of a dead rank that not
-        all ranks have does not change it. Empty with mode="substitute", and without
+        It depends only on the outcomes of earlier steps. A dead rank that only some
+        ranks know of does not change it. Empty with mode="substitute" and without
         backups.
         """
         if self.num_backups == 0 or self.mode == "substitute":
@@ -267,13 +271,13 @@ class BackupSampler(Sampler[list[int]]):
         )
 
     def begin_step(self, step: int) -> int:
-        """A step of this rank begins, with its batch from the loader.
+        """Begins a step of this rank, with the batch that the loader gave for it.
 
         `register` calls it. Returns the seed of the step's random numbers.
 
         Raises:
-            ConfigError: the loader is not where that step is, so that the batch would
-                be counted for another data shard than it is of.
+            ConfigError: the loader is at another step, so the batch would be counted
+                for the wrong data shard.
         """
         self._check_place(step)
         data_shard = self.shard_of(step)
@@ -285,7 +289,7 @@ class BackupSampler(Sampler[list[int]]):
         )
 
     def batches_in(self, first: int, end: int) -> int:
-        """Batches of the loader from step `first` up to `end`, across epochs too.
+        """Number of batches from step `first` to before `end`, across epochs too.
 
         The last step of an epoch may have fewer batches than `batches_per_step`.
         """
@@ -299,7 +303,7 @@ class BackupSampler(Sampler[list[int]]):
 
     @property
     def steps(self) -> int:
-        """Finished steps, from the beginning of the training."""
+        """Number of finished steps since the beginning of the training."""
         self._update()
         return self._lateness.steps
 
@@ -318,15 +322,15 @@ class BackupSampler(Sampler[list[int]]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes where `state_dict` was taken, on any rank, in an earlier training.
+        """Resumes where `state_dict` was called in an earlier training, on any rank.
 
         Call it on all ranks, with the state of one rank, before `register`. The next
-        iterator has the rest of the epoch. If `set_epoch` with another epoch comes
-        before it, it has all of that epoch.
+        iterator gives the rest of the epoch. If `set_epoch` is called with another
+        epoch before, it gives all of that epoch.
 
         Raises:
-            ConfigError: the state is of a sampler that cuts the data otherwise, or this
-                one is in use.
+            ConfigError: the state is of a sampler that divides the data in another way,
+                or this sampler is already in use.
         """
         _check_state(state)
         for name in _SAME:
@@ -368,27 +372,28 @@ class BackupSampler(Sampler[list[int]]):
         """Records how a step ended. `register` calls it; other loops must call it.
 
         Args:
-            step: its number on all ranks, from 0.
-            late: data shards that were missing or stood in for, in any of its calls.
-            out: excluded ranks, `outcome().out` of any of its calls. Their work moves
-                to other ranks.
-            is_own: False: this rank did not do that step itself, but caught up.
+            step: number of the step, from 0; the same on all ranks.
+            late: data shards that were missing or came from a backup in any call of the
+                step.
+            out: excluded ranks, from `outcome().out` of any call. Backups compute their
+                data shards.
+            is_own: False if this rank did not do that step itself, but caught up.
         """
         self._lateness.add(step, [d for d in late if d < self.num_primaries], out)
         if is_own:
             self._own_steps = max(self._own_steps, step + 1)
 
     def follow(self, look: Callable[[], None]) -> None:
-        """`look`, a method, is called before a choice to bring `record` up to date."""
+        """Sets a function to call before each choice; it must `record` new steps."""
         self._look = weakref.WeakMethod(look)
 
     def history(self) -> dict[str, Any]:
-        """Recently late ranks, on which the choices of the next steps depend."""
+        """Recently late ranks; the choices of the next steps depend on them."""
         self._update()
         return self._lateness.state_dict()
 
     def take_history(self, history: Mapping[str, Any]) -> None:
-        """Takes the history of another rank of this training that is ahead.
+        """Replaces the history by that of a rank of this training that is ahead.
 
         The position of this rank in its data does not change.
         """
@@ -408,7 +413,7 @@ class BackupSampler(Sampler[list[int]]):
         return -(-self.lookahead // self.batches_per_step)
 
     def _batches_before(self, step: int) -> int:
-        """Batches of the epoch in the steps before that step."""
+        """Number of batches of the epoch in the steps before that step."""
         batches = (step - self._first_step) * self.batches_per_step
         return min(max(batches, 0), self._num_batches)
 
@@ -433,8 +438,9 @@ class BackupSampler(Sampler[list[int]]):
         elif self._resumes and self.epoch == self._epoch_taken:
             first = self._first_step
         elif self._is_at_end:
-            # Behind `now`: this rank must still skip its missed steps. Not before it:
-            # then the loader was at the end and the loop was not.
+            # The end of the epoch is above `now` if the loader was at its end but the
+            # loop was not. It is below `now` if this rank must still skip the steps
+            # that it missed.
             first = min(now, self._first_step + self._steps_per_epoch())
         if not self._own_steps <= first <= now:
             last_own = self._own_steps - 1
@@ -457,7 +463,7 @@ class BackupSampler(Sampler[list[int]]):
         if self._is_free():
             self._chosen[step] = None
             return 0
-        if step in self._chosen:  # a further batch of the step
+        if step in self._chosen:  # not the first batch of the step
             chosen = self._chosen[step]
             assert chosen is not None
             return chosen
@@ -478,7 +484,7 @@ class BackupSampler(Sampler[list[int]]):
         return data_shard
 
     def _places(self, step: int) -> range:
-        """How many batches the loader may have taken then; none: of another epoch."""
+        """Valid numbers of taken batches then; empty in another epoch."""
         per_step, all_batches = self.batches_per_step, self._num_batches
         before = (step - self._first_step) * per_step
         if not 0 <= before < all_batches:
@@ -545,10 +551,10 @@ def _check_state(state: object) -> None:
 
 
 class _Order(DistributedSampler[Any]):
-    """The indices of all data shards, data shard d at d, d + N, d + 2N, ...
+    """The indices of all N data shards: data shard d is at d, d + N, d + 2N, ...
 
-    A DistributedSampler whose one part is everything: the lengths are cut or filled for
-    N parts, and nothing is left out then.
+    A DistributedSampler for one rank, so it gives all indices. The number of indices is
+    cut or filled up to a multiple of N, as for N ranks.
     """
 
     def __init__(

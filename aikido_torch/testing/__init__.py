@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Starts real ranks on this machine, and lets them be late, stop or die."""
+"""Starts real ranks on this machine, and makes them late, stops or kills them."""
 
 from aikido_torch.testing.faults import die, hold_python_lock, late, stop
 from aikido_torch.testing.ranks import RanksFailedError, run_ranks

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Faults of a rank; each is called in the rank with the fault."""
+"""Faults for tests; call them in the rank that is to have the fault."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ import time
 
 __all__ = ["die", "hold_python_lock", "late", "stop"]
 
-# Again and again: on a busy machine the process may not have stopped yet.
+# Sends the signal repeatedly: on a busy machine the process may not have stopped yet.
 _WAKER = """
 import os, sys, time
 time.sleep(float(sys.argv[1]))
@@ -23,20 +23,21 @@ while os.getppid() == int(sys.argv[2]):
 
 
 def late(seconds: float) -> None:
-    """This thread does nothing for a while; the progress thread goes on."""
+    """Makes this thread sleep; the progress thread continues."""
     time.sleep(seconds)
 
 
 def hold_python_lock(seconds: float) -> None:
-    """No Python code of this process runs for a while; the progress thread goes on.
+    """Holds the interpreter's lock, so no Python code of this process runs.
 
-    As a C extension does that computes without releasing the interpreter's lock.
+    A C extension that computes without releasing the lock does the same. The progress
+    thread continues.
     """
     ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
 
 def stop(seconds: float) -> None:
-    """The whole process stands still (SIGSTOP) and then goes on (SIGCONT)."""
+    """Stops the whole process (SIGSTOP), and continues it (SIGCONT) after `seconds`."""
     arguments = [str(seconds), str(os.getpid()), str(int(signal.SIGCONT))]
     with subprocess.Popen([sys.executable, "-S", "-c", _WAKER, *arguments]) as waker:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -44,7 +45,7 @@ def stop(seconds: float) -> None:
 
 
 def die(after: float = 0.0) -> None:
-    """The process is killed (SIGKILL) after so many seconds; returns if not at once."""
+    """Kills this process (SIGKILL) after `after` seconds; 0 kills it at once."""
 
     def kill() -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -42,7 +42,7 @@ from aikido_torch.options import Options
 
 __all__ = ["RanksFailedError", "run_ranks"]
 
-# Imported once, by the process that the ranks are forked from, if we have them too.
+# The parent of all forked ranks imports those of these modules that we have imported.
 _PRELOAD = (
     "aikido_torch",
     "numpy",
@@ -57,9 +57,9 @@ _PRELOAD = (
     "torch.distributed.pipelining",
     "torch.distributed.tensor.parallel",
 )
-# Below the ports that kernels give to connections.
+# Below the ports that Linux gives to outgoing connections.
 _LISTEN_PORTS = range(20_000, 32_000)
-# Seconds for the other ranks to report after the first failure.
+# Seconds that the other ranks have to report after the first failure.
 _GRACE_S = 3.0
 
 
@@ -67,7 +67,7 @@ class RanksFailedError(RuntimeError):
     """Some ranks raised, died or did not end in time.
 
     Attributes:
-        failures: rank to traceback, or a sentence for a rank without one.
+        failures: traceback by rank; a sentence for a rank that left no traceback.
     """
 
     def __init__(self, failures: dict[int, str]) -> None:
@@ -80,7 +80,7 @@ class RanksFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Setup:
-    """How a rank gets its process group."""
+    """What a rank needs to make its process group."""
 
     backend: str | None
     init_method: str
@@ -92,7 +92,7 @@ class _Setup:
 
 @dataclass
 class _Rank:
-    """A rank as the parent sees it."""
+    """The parent's record of a rank."""
 
     process: ForkServerProcess
     pipe: Connection
@@ -114,30 +114,30 @@ def run_ranks(
     deadline: float = 60.0,
     may_die: Collection[int] = (),
 ) -> list[Any]:
-    """Runs `program(rank, size, *args)` in `size` processes and returns its values.
+    """Runs `program(rank, size, *args)` in `size` processes and returns their results.
 
     The default group exists when the program starts and is destroyed after it, unless
     the program has done so itself.
 
     Args:
         size: number of ranks.
-        program: can be imported by name, as for `multiprocessing`'s spawn.
-        args: handed to the program.
-        backend: of the default group; None makes no group.
-        options: of the aikido group.
-        group_timeout: of the default group, in seconds.
-        rendezvous: "file" meets through a file, so that no rank is special; "tcp"
-            through a store that rank 0 serves.
+        program: a function that can be imported by name, as `multiprocessing` needs.
+        args: further arguments of `program`.
+        backend: backend of the default group; None makes no group.
+        options: options of the aikido group.
+        group_timeout: time-out of the default group, in seconds.
+        rendezvous: "file" uses a file store, so no rank is special; "tcp" uses a store
+            that rank 0 serves.
         env: variables to set in the ranks.
-        deadline: seconds after which all that still run are killed.
+        deadline: seconds after which all ranks that still run are killed.
         may_die: ranks whose failure or death is part of the test; their value is None.
 
     Returns:
         The return value of the program on each rank.
 
     Raises:
-        RanksFailedError: with the tracebacks of the ranks, and the stacks of ranks that
-            were killed at the deadline.
+        RanksFailedError: a rank failed, or still ran at the deadline. The text has the
+            tracebacks and the stacks.
     """
     with tempfile.TemporaryDirectory(prefix="aikido-ranks-") as folder:
         setup = _Setup(
@@ -173,7 +173,7 @@ def _init_method(rendezvous: str, folder: str) -> str:
 
 
 def _free_port() -> int:
-    """A port that is free on all addresses, and that no connection gets meanwhile."""
+    """A port that is free on all addresses, outside of the ports of connections."""
     for port in random.SystemRandom().sample(_LISTEN_PORTS, len(_LISTEN_PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
@@ -207,10 +207,10 @@ def _main(
     args: tuple[object, ...],
     pipe: Connection,
 ) -> None:
-    """The life of one rank."""
+    """Main function of the process of one rank."""
     os.environ.update(setup.env)
-    set_debug_level_from_env()  # torch has read it already, before the fork
-    # On SIGUSR1 it writes down where it hangs.
+    set_debug_level_from_env()  # torch read the old value before the fork
+    # On SIGUSR1 the rank writes its stacks, which show where it hangs.
     stack_file = open(f"{setup.stack_file}{rank}", "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stack_file)
     torch.set_num_threads(1)
@@ -227,7 +227,8 @@ def _main(
         value = program(rank, size, *args)
         if setup.backend is not None and dist.is_initialized():
             dist.destroy_process_group()
-        # As bytes: tensors would travel in memory that goes with this process.
+        # As bytes: the pipe would put tensors into shared memory, which ends with this
+        # process.
         pipe.send_bytes(pickle.dumps((value, None)))
     except BaseException:
         pipe.send_bytes(pickle.dumps((None, traceback.format_exc())))
@@ -235,7 +236,7 @@ def _main(
 
 
 def _collect(ranks: list[_Rank], deadline: float, may_die: set[int]) -> None:
-    """Fills in values and failures until all have ended or time is up."""
+    """Fills in values and failures until all ranks have ended or the time is over."""
     end = time.monotonic() + deadline
     why = f"still ran after the deadline of {deadline:g} s"
     while running := [rank for rank in ranks if not rank.has_ended]:
