@@ -3,8 +3,8 @@
 #pragma once
 //
 // Description of a call, in a form that all members can compare. It travels with the
-// first frame of every message. So two ranks in different calls are told so, and do not
-// mix their data. Pure; any thread.
+// first frame of every message. So two ranks that make different calls get an error,
+// and their data is not mixed. Pure; any thread.
 
 #include <array>
 #include <cstdint>
@@ -67,7 +67,7 @@ struct Call {
   Shape shape;  // of that tensor; none if members may differ
   Algorithm algorithm = Algorithm::kDirect;  // others: for a strict all_reduce only
   // The data goes from device to device, outside of the engine. The members only
-  // compare their calls, and hear that all have called. For strict calls only.
+  // compare their calls, and learn when all have called. For strict calls only.
   bool is_inner = false;
   straggler::PolicyOptions policy;
 

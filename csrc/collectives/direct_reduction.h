@@ -18,12 +18,13 @@
 //
 // Note [the lead]
 // Bytes that a member gives to an owner can be folded once all members have given as
-// much. A member that runs ahead only fills memory and caches. Rule: a large allreduce
-// sends no more ahead of the result than the lead. The lead is collectives.lead_bytes
-// over all members, at least two chunks for each, and more on a long way
-// (lead_window.h). It is counted in whole chunks, so that no cut is passed on. If
-// nothing comes back for kStill, in this call or another call, nobody can fold. Then
-// the rest is sent at once, to be there when the member arrives that all wait for.
+// much. Bytes that a member sends earlier only fill memory and caches. Rule: a large
+// allreduce sends no more ahead of the result than the lead. The lead is
+// collectives.lead_bytes over all members, at least two chunks for each, and more on a
+// long way (lead_window.h). It is counted in whole chunks; otherwise it would split
+// chunks, and results too. If nothing comes back for kStill, in this call or another
+// call, no owner can fold, because a member is late. Then the rest is sent at once, so
+// that it has arrived when the late member calls.
 
 #include <memory>
 #include <vector>
@@ -79,7 +80,7 @@ class DirectReduction final : public Operation {
       TimePoint at;
     };
     std::optional<size_t> bytes;  // nullopt: no message was sent
-    std::optional<Timed> timed;   // byte on its way there and back
+    std::optional<Timed> timed;   // byte whose round trip is being measured
   };
   static constexpr Duration kStill = std::chrono::milliseconds(5);
 

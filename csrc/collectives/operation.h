@@ -43,7 +43,7 @@ struct InBlock {
 };
 
 // Local part of a call. The memory stays valid until `keep_alive` is released. That may
-// be after the completion: a late chunk can still be on its way out of the memory.
+// be after the completion: a late chunk may still be sent from the memory.
 struct LocalCall {
   const std::byte* input = nullptr;  // allreduce, reduce; may equal output
   std::byte* output = nullptr;       // allreduce, reduce at the root, reduce_scatter
@@ -79,10 +79,12 @@ class Operation : public transport::SendOwner,
 
   Seq seq() const { return seq_; }
   const Call& call() const { return call_; }
-  // Rank whose frame or call created the operation. Mismatches are reported against it.
+  // Rank whose frame or call created the operation. If calls differ, the errors name
+  // this rank.
   Rank first_caller() const { return first_caller_; }
   bool is_started() const { return started_; }
-  // The caller has its answer, and no frame for the caller is awaited any more.
+  // The caller has its result or error, and the operation awaits no frame for it any
+  // more.
   bool is_over() const { return over_; }
   bool has_failed() const { return !failure_; }
   TimePoint called_at() const { return local_.called_at; }
@@ -90,7 +92,7 @@ class Operation : public transport::SendOwner,
   // The local member calls the operation. Requires: not started. A failed Status if
   // data from others does not fit: the operation then fails on every member.
   Status start(LocalCall local);
-  // Ends the operation with a failure. The caller hears at once, or when it calls.
+  // Ends the operation with a failure. The caller gets it at once, or when it calls.
   void fail(const Status& why);
 
   // A frame of `from` begins. Returns the memory for its payload; nullptr discards the
@@ -113,7 +115,7 @@ class Operation : public transport::SendOwner,
   virtual bool has_all() const { return is_committed(); }
   // The local result is not the result of any other member.
   virtual bool is_own() const { return false; }
-  // Every part has a result, here or on a member that will send it.
+  // Every shard has a result, here or on a member that will send it.
   virtual bool is_decided() const { return is_committed(); }
   // A shard owned here is open, or some shard is closed without a member. So no other
   // owner can have all results unless another member has received that owner's shard.
@@ -125,8 +127,8 @@ class Operation : public transport::SendOwner,
   // Later contributions of others are not kept.
   virtual bool is_closed() const { return false; }
 
-  // The operation is over here, and its data for others is on its way. It still hears
-  // of the view, and of results from others.
+  // The operation is over for the local caller, but still sends data to others. It
+  // still gets on_promise(), on_view() and the results of others.
   virtual bool is_sending() const { return false; }
 
   // The view is about to change (on_promise), or has changed (on_view).
@@ -134,11 +136,11 @@ class Operation : public transport::SendOwner,
   virtual void on_view() {}
   // `rank` has called this operation or a later one.
   virtual void on_called(Rank) {}
-  // The local member has copied a state behind this operation and will not call it. The
-  // result is dropped; the operation still does its part for the others. Requires: not
-  // started.
+  // The local member has copied a state that contains this operation, and will not call
+  // it. The result is dropped, but the operation still sends and sums for the others.
+  // Requires: not started.
   virtual void pass_over() {}
-  // Received results count no more. Requires: not started, and outside of the view.
+  // Drops the received results. Requires: not started, and this member is excluded.
   virtual void start_over() {}
   // `rank` needs no result of this operation any more, and will not contribute.
   virtual void on_settled(Rank) {}

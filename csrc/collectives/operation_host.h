@@ -98,13 +98,14 @@ class OperationHost {
   virtual uint64_t settled_by(Rank rank) const = 0;
   // Ends the operation on all members, for an error found outside of a frame or call.
   virtual void fail_everywhere(Seq seq, const Status& why) = 0;
-  // A shard is closed here with `here` of `total` bytes of the contribution of `rank`.
+  // This owner closed a shard with `here` of the `total` bytes of `rank`'s
+  // contribution.
   virtual void note_share(Rank rank, size_t here, size_t total) = 0;
-  // `bytes` are sent as the contribution of a backup.
+  // This backup sends `bytes` bytes as its contribution.
   virtual void note_given(size_t bytes) = 0;
-  // The result of a shard has come, with the contribution of a backup.
+  // The result of a shard has arrived, and contains the contribution of a backup.
   virtual void note_stand_in(const straggler::StandIn& stand_in) = 0;
-  // The operation ended outside of a frame, a call or a look at the time.
+  // The operation ended, but not inside of a frame, a call or on_time().
   virtual void on_over(Seq seq) = 0;
 };
 

@@ -52,11 +52,12 @@ class OwnedShard {
   }
   // These bytes have arrived. Returns true if they complete the contribution.
   bool arrived(Rank from, size_t bytes);
-  // The contribution of `from` begins again, or is not wanted any more.
+  // Drops the contribution of `from`, which begins again or is not used any more.
   void forget(Rank from) { source(from) = {}; }
   bool has(Rank from) const { return source(from).is_whole; }
   size_t bytes_here(Rank from) const { return source(from).bytes; }
-  // Bytes that have arrived of all `members`; the own bytes are there if `own` is set.
+  // Number of bytes, from the first, that have arrived from all `members`. The own
+  // bytes count as arrived if `own` is set.
   size_t ready(const RankSet& members, const std::byte* own) const;
   // Tells the policy the progress of each contribution, if that is due.
   // `received(from)`: bytes of the frame that is arriving; nullopt if a frame of

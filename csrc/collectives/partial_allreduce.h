@@ -16,8 +16,9 @@
 // A piece of the result is sent as soon as all members' bytes for it have arrived, so
 // uploads and downloads overlap. With WaitAll(rebalance=True) the mask is always full,
 // and pieces are small while some member owns nothing and is the last. In other calls
-// the last piece waits for the close, so nobody has a whole result before. If a member
-// is left out, the owner sends all of it again, and receivers take that instead.
+// the last piece waits for the close, so no member has a whole result before. If the
+// owner skips a member, it sends the whole result again, and receivers replace what
+// they have.
 //
 // Note [one mask for the bucket]
 // With masks="bucket" an operation is one shard, and the owners of a cut take turns. A
@@ -95,7 +96,7 @@ class PartialAllreduce final : public Operation {
     std::vector<Rank> out;                           // known with the mask
     bool is_offered = false;                         // by this backup, in this view
     bool is_acknowledged = false;                    // by this member
-    std::vector<transport::MessageId> contribution;  // own, on its way to its owner
+    std::vector<transport::MessageId> contribution;  // own, while it is being sent
     uint32_t contributed_in = 0;        // last view in which it was sent correctly
     std::unique_ptr<OwnedShard> own;    // while this member may close the shard
     std::optional<Verdict> given_up;    // header of our close, given up by a promise
@@ -111,8 +112,9 @@ class PartialAllreduce final : public Operation {
       out.clear();
     }
   };
-  // Tokens of messages that something waits for. A result of shard s to rank r has
-  // kFirstResultToken + s n + r; a piece of a contribution has kFirstPieceToken + s.
+  // Tokens of messages whose end is reported to this operation. A result of shard s to
+  // rank r has kFirstResultToken + s n + r; a piece of a contribution has
+  // kFirstPieceToken + s.
   static constexpr uint32_t kContributionToken = 1;
   static constexpr uint32_t kFirstResultToken = 2;
   static constexpr uint32_t kFirstPieceToken = 1u << 31;
@@ -122,7 +124,7 @@ class PartialAllreduce final : public Operation {
     return 2 * s + (kind == transport::FrameKind::kResult ? 1 : 0);
   }
 
-  // A piece of a result on its way, in this view.
+  // A piece of a result that is being sent, in this view.
   struct Sending {
     int32_t shard;
     Rank to;

@@ -118,7 +118,8 @@ void PartialAllreduce::start_policy(int32_t s) {
   OwnedShard& own = *shard(s).own;
   if (call_.policy.has_stand_ins()) {
     auto policy = group_policy_.start_with_backups(
-        // In a later view, members that were late elsewhere are not waited for again.
+        // In a later view, the owner does not wait for members that were late for other
+        // shards.
         seq_, call_.bytes(),
         num_views_ == 0 ? RankSet(host_->size()) : late_elsewhere(),
         max_stand_ins(call_, host_->size()));

@@ -4,19 +4,19 @@
 //
 // Reduce_scatter that can end without a late member. Rank r owns the block of rank r:
 // it alone folds the block, receives it, and decides which contributions are in it. So
-// no agreement is needed. Masks differ between ranks. A skipped member is told by the
-// owner (a kResult without data), so that it sends no more to that owner.
+// no agreement is needed. Masks differ between ranks. The owner sends each skipped
+// member a kResult without data, so that it sends no more to that owner.
 //
-// Contributions that come before the local call wait here, and the clock of the policy
-// runs. So a late member finds its block decided when it calls. The block then contains
-// the received contributions and its own contribution, which is always in its own
-// block.
+// Contributions that arrive before the local call wait here, and the deadline of the
+// policy runs. So when a late member calls, its block may already be decided. The block
+// then contains the received contributions and its own contribution, which is always in
+// its own block.
 //
 // Note [contribution of a departed member]
 // A complete contribution counts, even if its sender has left or died since. That is
-// safe because no other member decides about this block. A member that ends its last
-// call and leaves takes nothing from the members behind it. An excluded member that
-// lives is told that its call has failed, so it is in no block.
+// safe because no other member decides about this block. So if a member ends its last
+// call and leaves the group, slower members keep its contribution. The call of an
+// excluded member that is alive fails, so its contribution is in no block.
 //
 // Note [slow receivers]
 // The caller may write to its input when its call is over, but a slow receiver may take

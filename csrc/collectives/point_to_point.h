@@ -112,8 +112,8 @@ class Mailbox {
     RecycledMap<uint64_t, Inbound> inbound;
   };
 
-  // Key by which receives and messages meet: source (kNoRank for anyone), tag, and
-  // order of posting or of arrival.
+  // Key that matches receives and messages: source (kNoRank for any), tag, and order of
+  // posting or of arrival.
   using Place = std::tuple<Rank, int32_t, uint64_t>;
   template <class Places>
   static auto first_at(Places& places, Rank from, int32_t tag);

@@ -37,16 +37,16 @@ class RelayFeed {
   // is 1/kLagShare of all bytes, if such pieces are not smaller than kLeastPiece.
   static constexpr size_t kLagShare = 128;
   static constexpr size_t kLeastPiece = 16 << 10;
-  // Until all members have joined, members may miss the present pieces. Till then a
-  // relay has at most the bytes that it has passed on, or would have at its pace, plus
-  // this.
+  // Members that join later miss the pieces that are handed out now. So until all
+  // members have joined, a relay gets at most this many bytes more than it has passed
+  // on, or would have passed on at its pace.
   static constexpr size_t kFirstPiece = 8 << 10;
 
   struct Piece {
     Rank to;
     size_t begin, end;  // bytes
-    // Members to which `to` passes the piece on. Empty: the piece was missed by `to`,
-    // or nobody else has joined.
+    // Members to which `to` passes the piece on. Empty: `to` had missed the piece, or
+    // no other member has joined.
     RankSet pass_to;
     bool was_missed;  // true: on_passed() does not count it
   };
@@ -67,9 +67,9 @@ class RelayFeed {
   // The bytes that `rank` had missed have left the root.
   void on_caught_up(Rank rank) { at(rank).is_behind = false; }
 
-  // Everything is handed out to the members that have joined.
+  // True if all bytes are handed out to the members that have joined.
   bool is_handed_out() const;
-  // `rank` has pieces that it has not passed on, or lacks bytes that it had missed.
+  // True if `rank` has pieces that it has not passed on, or lacks bytes that it missed.
   bool is_busy(Rank rank) const {
     return at(rank).handed > at(rank).passed || at(rank).is_behind;
   }
@@ -80,8 +80,8 @@ class RelayFeed {
     bool is_behind = false;  // these bytes have not left the root
     size_t handed = 0;       // bytes of its pieces
     size_t passed = 0;
-    // Time of the last piece that came while it had nothing to pass on, or nobody to
-    // pass it to; and the bytes handed to it before.
+    // Time of the last piece that came while it had no other piece to pass on, or no
+    // member to pass it to; and the bytes handed to it before.
     TimePoint busy_since{};
     size_t handed_before = 0;
     bool was_alone = false;  // at its last piece

@@ -43,10 +43,10 @@ class RelayedBroadcast final : public Operation {
   // Bytes that another member sends us.
   struct Source {
     RankSet pass_to;        // of the arriving piece
-    bool is_piece = false;  // true: the root must be told
-    size_t end = 0;         // position behind its last received frame, in the tensor
+    bool is_piece = false;  // true: passing it on is reported to the root
+    size_t end = 0;         // end of its last received frame in the tensor
   };
-  // A frame of a piece on its way to others.
+  // A frame of a piece that is being passed on.
   struct Passing {
     size_t bytes = 0;
     int32_t copies = 0;
