@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Text that came from elsewhere and goes to logs and to Python. Pure; any thread.
+// Makes text from other processes safe for logs and for Python. Pure; any thread.
 
 #include <string>
 #include <string_view>

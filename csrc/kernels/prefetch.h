@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Setting that tells if sums prefetch the memory that they will read.
+// Setting: whether sums prefetch the memory that they will read.
 //
 // Note [prefetching by CPU]
 // The hardware prefetchers of Intel CPUs stop at each page, so it pays to request data

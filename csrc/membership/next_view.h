@@ -29,14 +29,14 @@ RankSet waiting_in_vain(const View& old, const std::map<Rank, Report>& answers);
 
 // Computes the next view. Requires: at least one answer, all from members of `old`.
 //
-// - A member that would wait in vain is excluded, if the others are more than half of
-//   `old`.
+// - A member that waits for a result which no member can send is excluded, if the
+//   others are more than half of `old`.
 // - A result that some member has received stays: a holder becomes owner of the shard,
 //   the old owner first and a moved member last.
-// - A shard that no member has received keeps its owner if that owner is a member and
-// is
-//   not moved. Otherwise, if the shard is large enough, all owners get a part of it.
-// - Operations that nobody has heard of are cut anew, for the present owners.
+// - A shard whose result no member has received keeps its owner if that owner is a
+//   member and not moved. Otherwise, if the shard is large enough, all owners get a
+//   part of it.
+// - Operations that no member knows yet are divided anew, among the present owners.
 View next_view(const View& old, const ViewPlan& plan);
 
 }  // namespace aikido::membership

@@ -4,49 +4,50 @@
 //
 // View change: the procedure by which a view follows from the view before. It handles
 // every unusual event: a late owner, a dead member, a broken connection, shards that
-// move away from a slow link, a return. Our design, in the manner of Paxos with the
-// members of the old view as acceptors. A deterministic object fed with messages and
-// `now`. Progress thread.
+// move away from a slow link, a rejoining member. Our design, in the manner of Paxos
+// with the members of the old view as acceptors. A deterministic object fed with
+// messages and `now`. Progress thread.
 //
 // Note [why a view change keeps results the same]
 // Two members must never expose different results of one operation. Rules:
 //   - A member takes part in a new view only after it has reported the results that it
 //     accepted in the old view, and has promised to accept no more there. The old owner
-//     is asked too. A member that does not answer is not in the new view.
+//     is asked too, as any member. A member that does not answer is not in the new
+//     view.
 //   - A view needs more than half of the view before. It is installed after more than
-//     half have accepted it. An accepted view that appears in an answer is taken over
-//     unchanged.
+//     half have accepted it. If an answer contains a view that was already accepted,
+//     that view is proposed unchanged.
 // So a result that an owner alone has exposed is reported by the owner, or the owner is
 // excluded and must compare before it rejoins. So at most one of two attempts succeeds.
 //
 // Note [suspect without exposed results]
-// A suspect with a slow uplink answers late, and everybody would wait. A suspect that
-// does not answer is excluded and rejoins, which costs the others an exchange. But a
-// result that only the suspect has exposed would exclude it for good. So the
-// coordinator waits for the suspect as long as it may have such a result. It cannot
-// have one in two cases: the coordinator holds back a shard of each operation, or has
-// closed it without some member. Then the suspect has a complete result only if another
-// member has acknowledged that shard, and that member says so.
+// A suspect with a slow uplink answers late, and all members would wait for it. A
+// suspect that does not answer is excluded and rejoins, which costs the others an
+// exchange. But a result that only the suspect has exposed would exclude it for good.
+// So the coordinator waits for the suspect as long as it may have such a result. It
+// cannot have one in two cases: the coordinator holds back a shard of each operation,
+// or has closed it without some member. Then the suspect has a complete result only if
+// another member has acknowledged that shard, and that member says so.
 //   The coordinator also waits for a suspect that alone keeps a result which another
 // member waits for. A member that is missing while shards come back to another member
 // may be the reason for that, and gets the same time.
 //
 // Note [silent member that answers]
-// A slow link may bring a heartbeat too late, and later bytes in the end. Such a member
-// answers, stays a member, and is silent again. Each view change costs that link more,
-// and everything under way is sent again, so no other byte might get through. Rule: a
-// member that has answered although it was silent is spared for a while, and for twice
-// as long each further time.
+// A slow link may deliver a heartbeat too late, but it does deliver. Such a member
+// answers, stays a member, and is silent again. Each view change adds bytes to that
+// link, and all unfinished transfers are sent again, so the link might carry nothing
+// else. Rule: a member that has answered although it was silent is not treated as
+// silent for a while, and for twice as long each further time.
 //
 // Note [results that cannot be compared]
 // A member may alone have received a result of an operation that failed on all others.
 // It must not rejoin with that result, because another excluded member may have
-// received a different one. A member on which the operation failed cannot tell: others
-// in the view may have received a result. It never can later. The same holds for a
-// member that has skipped through the operation by a state copy. Each of them answers
-// so. The rejoining member then asks the next member at once, and is refused when all
-// have answered so. If the operation meanwhile failed on the rejoining member too, it
-// asks all of them anew.
+// received a different one. A member on which the operation failed does not know the
+// result, and never will: others in the view may have received one. The same holds for
+// a member that skipped the operation by copying a state. Each of them answers that it
+// does not know. The rejoining member then asks the next member at once, and is refused
+// when all have given that answer. If the operation meanwhile failed on the rejoining
+// member too, it asks all of them anew.
 
 #include <algorithm>
 #include <map>
@@ -77,17 +78,17 @@ class ViewChangeHost {
   // True if no call ends with an error, and none waits, while `rank` is excluded for a
   // moment.
   virtual bool can_do_without(Rank) const { return false; }
-  // From now on no result is accepted. Shards that were closed here, and whose results
-  // have not been received, are given up.
+  // From now on this member accepts no result. It gives up shards that it closed and
+  // whose results it has not received.
   virtual void on_promise() = 0;
   virtual void on_install(const View& view) = 0;
   // Compares the results of both: may a member with this report rejoin? nullopt: not
-  // known yet. An error without a sentence: this member can never tell. Note [results
+  // known yet. An error without a sentence: this member will never know. Note [results
   // that cannot be compared]
   virtual std::optional<Status> compare(Rank rank, const Report& report) const = 0;
-  // This member cannot come back by itself: its data differ, or too much is missing.
-  // Where `why` names another member as the culprit it never can: that one is lost, and
-  // the view cannot change any more.
+  // This member cannot rejoin by itself: its data differ, or too much is missing. If
+  // `why` names another member as the culprit, it can never rejoin: that member is
+  // lost, and the view cannot change any more.
   virtual void on_refused(const Status& why) = 0;
 };
 
@@ -124,7 +125,8 @@ class ViewChange {
   // The connection to `rank` is gone: it cannot answer, now or later.
   void on_lost(Rank rank, TimePoint now);
 
-  // This member is excluded and stays so until rejoin(): it asks nobody to take it in.
+  // This member is excluded and stays so until rejoin(): it sends no requests to
+  // rejoin.
   void stay_out();
   // This member may ask again although it was refused: its report is of another state.
   void rejoin(TimePoint now);

@@ -90,7 +90,7 @@ struct ViewMessage {
   Report report;                         // kState, kJoin
   std::optional<AcceptedView> accepted;  // kState
   std::optional<View> proposed;          // kPropose, kView
-  // kRefuse. Empty: the sender can never tell if the other member may rejoin.
+  // kRefuse. Empty: the sender will never know if the other member may rejoin.
   std::string text;
 };
 

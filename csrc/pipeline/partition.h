@@ -63,7 +63,8 @@ struct Plan {
 
 // With kPaper no plan of these layers is faster unless plan.note is set, and the plan
 // does not depend on the order of the layers in the profile. With kPublishedCode it has
-// the cuts of the published optimizer, which begin at the first source in that order.
+// the cuts of the published optimizer: each of them contains the first layer of the
+// profile that has no input.
 //
 // kInvalidArgument for an invalid profile or option, for more stages than the model has
 // cuts for, and if no plan fits into the memory. Then the text gives the least memory

@@ -3,7 +3,7 @@
 #pragma once
 //
 // Lags of the last calls of each member, after half of the members had called. They
-// tell the rest of an earlier lateness from a new lateness (our design). One thread, no
+// show if a lateness is new or the rest of an earlier one (our design). One thread, no
 // clock.
 //
 // Note [rest of a lateness]

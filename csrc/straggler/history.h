@@ -57,7 +57,7 @@ class History {
  public:
   static constexpr size_t kNumRecent = 256;
 
-  // `log`: the log of the group; it is told the same events. `floor` and `worth`: as in
+  // `log`: the log of the group, which gets the same events. `floor` and `worth`: as in
   // Note [price of a loss] in deadline.h.
   explicit History(std::shared_ptr<ResultLog> log, Duration floor = Duration::zero(),
                    double worth = 1);
