@@ -13,8 +13,8 @@
 // (collectives/call.h). So it has a number and a span, its time-out names the missing
 // ranks, and different or staged calls are reported. When all have called, the stream
 // for copies up waits for the result, as if it had been copied. If some rank does not
-// call, the queued work would never end. Then the inner backend is given up, and later
-// calls that would use it are refused.
+// call, the queued work would never end. Then this group aborts the inner backend (it
+// gives the backend up), and refuses later calls that would use it.
 
 #include <atomic>
 #include <functional>
@@ -50,12 +50,13 @@ class Inner {
   Inner(std::string setting, std::shared_ptr<Finisher> finisher)
       : setting_(std::move(setting)), finisher_(std::move(finisher)) {}
 
-  // Never used, and the finder is never called.
+  // True if the inner backend is switched off: it is never used, and the finder is
+  // never called.
   bool is_off() const { return setting_ == "off"; }
 
-  // Answer of the finder, which is called until it has answered once. `timeout`: of
-  // calls of this group; it ends before that of the inner backend. Not from the
-  // progress thread.
+  // The answer of the finder. The finder is called until it has returned an answer
+  // once. `timeout`: of calls of this group; it ends before that of the inner backend.
+  // Not from the progress thread.
   BackendPtr find(const BackendPtr& outer, c10::Device device, const StorePtr& store,
                   Milliseconds limit, Milliseconds timeout);
   // Requires: found.

@@ -39,8 +39,7 @@ class ResultParts : public std::enable_shared_from_this<ResultParts> {
   // These bytes are complete. Called on the progress thread, which must not release the
   // last reference.
   void add(size_t begin, size_t end);
-  // Queues the copies of all complete parts. Throws, and then throws again at each
-  // call.
+  // Queues the copies of all complete parts. If it throws, each later call throws too.
   void flush();
   // The call has failed, so nothing more is copied.
   void drop();
@@ -120,8 +119,8 @@ class Staging {
   const CallSite& site_;
   const std::shared_ptr<Transfers>& transfers_;
   Staged staged_;
-  std::vector<c10::Device> devices_;  // devices with copies down
-  size_t bytes_down_ = 0;             // bytes without a mark yet
+  std::vector<c10::Device> devices_;  // devices that a tensor is copied from
+  size_t bytes_down_ = 0;             // copied bytes that no mark covers yet
 };
 
 // True for a contiguous tensor whose memory holds the values that it shows.

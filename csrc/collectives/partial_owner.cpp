@@ -328,7 +328,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   if (!(mine.mask == wanted()) || !own.stand_ins.empty()) {
     own.folded = 0;
     if (std::exchange(own.sent, 0) > 0)
-      cancel_results(s);  // These pieces were sent ahead as a sum of all members.
+      cancel_results(s);  // drops pieces that were sent ahead as a sum of all members
   }
   RankSet in_time = host_->view().members;
   in_time.erase(host_->self());

@@ -16,8 +16,8 @@ namespace {
 constexpr int kMaxDoublings = 12;
 // Shortest wait for the last result that is worth a look at its pace.
 constexpr Duration kLeastWait = std::chrono::milliseconds(8);
-// If it cannot be told which side is slow, the member waits kTie times the time of all
-// else.
+// If it is unknown which side is slow, the member waits kTie times as long as all else
+// has taken.
 constexpr int kTie = 8;
 
 bool has_idle_members(const membership::View& view) {
@@ -34,10 +34,11 @@ void PartialAllreduce::note_progress() {
   found_ = {};
 }
 
-// The result of another owner is complete.
+// The result of another owner is complete: notes how long the last result took.
 void PartialAllreduce::note_lag() {
   if (!is_started() || num_views_ > 0) return;
-  // Own shards do not count: they are received by another member's acknowledgement.
+  // A closed shard of this member is not missing, although it counts as received only
+  // when another member has acknowledged it.
   int32_t num_missing = 0;
   for (const Shard& mine : shards_)
     if (!mine.is_had && !(mine.own && mine.own->is_closed) && ++num_missing > 1) return;
@@ -63,7 +64,7 @@ void PartialAllreduce::note_lag() {
 // an owner with a late caller: the lateness says nothing of its link, its shard waits
 // for that caller too, and it has one more result to send.
 //   With each view that this operation goes through, the time doubles. If every link is
-// slow, somebody must get the time to finish.
+// slow, some owner must get the time to finish.
 //   If too few results are here to tell, or too few owners would remain, a member that
 // owns nothing gets shards again. The new view then excludes the member that stands
 // still, and has one more member to compare with.

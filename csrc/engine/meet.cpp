@@ -198,7 +198,7 @@ Result<std::string> Communicator::read_from(Rank rank, const std::string& key,
     AIKIDO_TRY(why);
     if (has_gone || clock_.now() >= deadline)
       return Status(text.status().code(), text.status().message(), rank);
-    // A store that is gone answers at once, so this pauses.
+    // A store that has ended fails at once, so this loop pauses.
     std::unique_lock lock(mutex_);
     links_changed_.wait_for(lock, std::min(deadline - now, kLongestPause));
   }
@@ -234,14 +234,14 @@ Status Communicator::follow_token(membership::Store& store, TimePoint deadline) 
 Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
                                      TimePoint deadline) {
   Duration pause = kShortestPause;
-  Status refusal;  // refusal for this token
+  Status refusal;  // the last refusal for this token
   Status last;     // reason of the last failed try
   TimePoint refused_at{};
   while (true) {
     const transport::Token before = token_;
     if (rank == Rank(0)) {
       const Status followed = follow_token(store, deadline);
-      // The refusing member may have gone since, and the store with it.
+      // Rank 0 refused this member and may have ended since, and its store too.
       if (!followed) return refusal ? followed : refusal;
     }
     if (token_ != before) refusal = Status::ok();

@@ -31,8 +31,8 @@ class Peer {
  public:
   // These outlive the peer: `clock`; `epoch` of the view; `called`, the highest
   // collective called here; `settled`, up to which no result is needed here.
-  // `window_bytes` limits the data that one side may send before the other has called.
-  // `log_bytes` does the same for results.
+  // `window_bytes` limits the data that one side may send before the other side has
+  // called, and `log_bytes` limits the results.
   Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
        const uint64_t* settled, uint64_t window_bytes, uint64_t log_bytes);
   Peer(const Peer&) = delete;
@@ -67,8 +67,8 @@ class Peer {
   // The peer needs no result up to this collective. Returns true if the number is new.
   bool note_settled(uint64_t settled);
   uint64_t settled() const { return settled_; }
-  // The peer keeps no memory for collective `seq` any more. If not `is_known` there:
-  // not before the peer has acknowledged the collective.
+  // The peer keeps no memory for collective `seq` any more. If the peer does not know
+  // that yet (not `is_known`): not before it has acknowledged the collective.
   void note_over(uint64_t seq, bool is_known);
   // A message for a collective begins to arrive. Fails if the peer may not send it
   // before the call. `most_unasked`: bytes of a block that may be sent before they are
@@ -129,7 +129,7 @@ class Peer {
   void set_lost(const Status& why);
 
   bool has_left = false;
-  Status left_for;  // not ok: the loss that it gave as its reason to leave
+  Status left_for;  // not ok: the lost member was its reason for leaving
   Status lost;      // not ok: see set_lost
   // Estimates from the peer's contributions while it owns nothing.
   straggler::Uplink uplink;
@@ -139,8 +139,8 @@ class Peer {
  private:
   bool is_receiving(transport::FrameKind kind, uint64_t number) const;
   class Notice;
-  // Request of the peer: report when the number `own` reaches `from`, and again up to
-  // `up_to`. from = 0: no request.
+  // Request of the peer: a report when the number `own` reaches `from`, and then for
+  // each number up to `up_to`. from = 0: no request.
   struct Asked {
     const uint64_t* own;
     uint64_t from = 0;

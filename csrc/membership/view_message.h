@@ -34,9 +34,9 @@ struct HadShard {
 // Report of a member on the skippable operations of its group.
 struct Report {
   Seq known;                // last operation that it has called or heard of
-  Seq settled;              // acknowledged up to this operation: needs no result of it
-  Seq kept;                 // first operation whose results it can send to others,
-  std::vector<Seq> failed;  // except these, which ended with an error; ascending
+  Seq settled;              // it needs no results up to this operation
+  Seq kept;                 // it can send results to others from this operation on,
+  std::vector<Seq> failed;  // but not of these, which failed; ascending
   Seq open;                 // first operation that it waits for; 0: none
   int32_t needed = 0;       // members that its open operations need
   Seq passed_from;          // first operation that it skipped through by a state copy
@@ -47,7 +47,8 @@ struct Report {
   // Shards that it closed in this view as the owner and gave up. If another member has
   // received the same result, it takes the result back. Ascending by (seq, shard).
   std::vector<HadShard> closed;
-  // Shards up to `settled` of which it can send the parts only; ascending.
+  // Shards up to `settled` whose result it can send only for the parts of their cut;
+  // ascending.
   std::vector<std::pair<Seq, int32_t>> divided;
   RankSet lost;  // members to which its connection is broken
 

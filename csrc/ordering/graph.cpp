@@ -59,15 +59,16 @@ std::vector<size_t> ordered(const Graph& graph) {
   return order;
 }
 
-// Names of one cycle, for an error text. `order`: the ops outside and not behind
-// cycles.
+// Names of the ops of one cycle, for an error text. `order`: the ops that are in no
+// cycle and need none.
 std::string cycle_in(const Graph& graph, const std::vector<size_t>& order) {
   const auto before = neighbours_of(graph).before;
   std::vector<bool> is_done(graph.ops.size());
   for (const size_t op : order) is_done[op] = true;
   size_t at = 0;
   while (is_done[at]) ++at;
-  // Each remaining op needs another remaining op, so going back must return.
+  // Each remaining op needs another remaining op. So a walk from op to needed op must
+  // come back to an op of the walk.
   std::vector<size_t> path;
   std::vector<bool> is_on_path(graph.ops.size());
   while (!is_on_path[at]) {

@@ -70,14 +70,15 @@ class FdHandler {
   virtual void on_events(uint32_t epoll_events) = 0;
 };
 
-// Object with work that no descriptor reports while the loop is awake.
+// Object with work that the loop finds only by polling: while the loop is awake, no
+// descriptor reports it.
 class Polled {
  public:
   virtual ~Polled() = default;
   // Does the available work, once in each turn. Returns true if there was some.
   virtual bool poll() = 0;
-  // The loop is about to sleep. True: a descriptor will report work. False: there is
-  // work already.
+  // Prepares for a sleep of the loop. Returns true if a descriptor will report the next
+  // work, and false if there is work already.
   virtual bool rest() = 0;
 };
 
@@ -87,7 +88,7 @@ class Timed {
   virtual ~Timed() = default;
   // Does the work that is due at `now`.
   virtual void on_time(TimePoint now) = 0;
-  // Time of the next call. Empty: not before another event.
+  // Time of the next on_time(). Empty: not before another event.
   [[nodiscard]] virtual std::optional<TimePoint> next_look() const = 0;
 };
 
@@ -100,8 +101,8 @@ class Flushable {
 
 class EventLoop final : public Clock {
  public:
-  // Largest delay of due work by a turn. It is shorter than a sleep, which takes whole
-  // milliseconds.
+  // Largest delay of timed work while turns run; see Note [timed work]. Sleeps are
+  // longer: they take whole milliseconds.
   static constexpr Duration kMostLate = std::chrono::microseconds(50);
 
   // Throws std::system_error if the kernel refuses a descriptor.
@@ -118,14 +119,14 @@ class EventLoop final : public Clock {
   // calling thread.
   void enqueue(std::function<void()> work);
   void drive();
-  // Any thread: runs `work` in a turn at once, as if posted. False, and nothing was
-  // done: another thread is in a turn, or other work comes first.
+  // Any thread: runs `work` in a turn at once, as if posted. Returns false, and does
+  // nothing, if another thread is in a turn or other work comes first.
   bool drive_with(const std::function<void()>& work);
   // Any thread that is not in a turn: runs turns until `is_over`, which is checked
   // between turns, or until `deadline`. Does not sleep for `spin` after an event; see
-  // Note [two phases] in two_phase_wait.h and Note [returning caller]. False, and
-  // nothing was done: another thread helps already.
-  // `is_over` must become true in a turn; otherwise it is not checked.
+  // Note [two phases] in two_phase_wait.h and Note [returning caller]. Returns false,
+  // and does nothing, if another thread helps already. `is_over` must become true in a
+  // turn; otherwise it is not checked.
   bool help(const std::function<bool()>& is_over, TimePoint deadline, Duration spin);
   // Any thread that is not in a turn: runs `work` while no thread is in a turn, and
   // then runs a turn.
@@ -169,7 +170,7 @@ class EventLoop final : public Clock {
   void sleep_behind_gate(std::optional<Duration> most);
   size_t take_events(int ms);
   void set_gate(bool is_open);
-  // `num_events` is empty if the descriptors were not asked for events.
+  // `num_events`: number of events; empty if the loop did not ask for events.
   void run_turn(std::optional<size_t> num_events,
                 const std::function<void()>* first = nullptr);
   void end_driving();
@@ -192,17 +193,17 @@ class EventLoop final : public Clock {
   SystemClock clock_;
   TimePoint now_;
   TimePoint read_before_;
-  TimePoint asked_at_;  // before the last take_events(); of the thread that calls it
+  TimePoint asked_at_;  // time before the last take_events(); for its caller only
   Fd epoll_;
   Fd gate_;
   Fd alarm_;  // wakes the loop's own thread, see set_alarm()
   Fd wake_;
   Fd doorbell_;
 
-  // The thread that runs a turn holds it. It guards everything down to mutex_.
+  // Held by the thread that runs a turn. It guards all members from here to mutex_.
   std::mutex turn_mutex_;
   bool is_helped_ = false;
-  // State of the helper, which needs no lock for it.
+  // For the helper only, so no lock guards it.
   TwoPhaseWait wait_;
   SharedCore core_{std::random_device{}()};
   CrowdedWait crowded_{std::random_device{}()};
@@ -211,8 +212,8 @@ class EventLoop final : public Clock {
   bool is_gate_open_ = true;
   bool gets_events_ = false;  // the present or last helper
   TimePoint left_at_{};       // by the last helper
-  // End of the sleep of the loop's own thread in the kernel, or awake_until_ if that is
-  // later. Empty: the thread is awake and will look.
+  // End of the sleep of the loop's own thread, or awake_until_ if that is later. Empty:
+  // the thread is awake and will look.
   std::optional<TimePoint> own_sleeps_until_;
   bool did_something_ = false;  // in the last turn
   // No turn before this time asks for due work; see Note [timed work].

@@ -30,26 +30,27 @@ class TwoPhaseWait {
  public:
   enum class Step { kLook, kYield, kSleep };
 
-  // Number of looks that find nothing before a sleep. With a yield each takes 0.6 us.
-  // They must last until a peer can be woken; otherwise both sides sleep again and
-  // again.
+  // Number of looks without success before the thread sleeps. A look with a yield takes
+  // 0.6 us. All looks together must take as long as waking a peer does; otherwise both
+  // sides sleep in each operation.
   static constexpr int kMostLooks = 100;
-  // A longer yield is the slice of a computing thread. A yield longer than kMostYield
-  // was a halt of this process, and counts as kMostYield.
+  // If a yield takes longer than kSlowYield, a computing thread has used its time
+  // slice. A yield that is longer than kMostYield counts as kMostYield: the process was
+  // stopped meanwhile.
   static constexpr Duration kSlowYield = std::chrono::microseconds(500);
   static constexpr Duration kMostYield = std::chrono::milliseconds(10);
   // Factors for the sleeping time after the first slow yield, and after many.
   static constexpr int kLeastTimesAsLong = 100;
   static constexpr int kMostTimesAsLong = 6400;
-  // After so many yields in a row that are not slow, the next slow yield counts as the
-  // first.
+  // After this number of fast yields in a row, the next slow yield counts as the first.
   static constexpr int kGoodYields = 500;
 
-  // A wait begins. It does not sleep for `spin` after an event, regardless of its
-  // yields.
+  // Begins a wait. It does not sleep for the time `spin` after an event, even after
+  // slow yields.
   void begin(Duration spin) { spin_ = spin; }
   bool spins() const { return spin_ > Duration::zero(); }
-  // `did`: the last look found something, or this is the first look.
+  // Returns the next step. `did`: the last look found something, or this is the first
+  // look.
   [[nodiscard]] Step next(TimePoint now, bool did) {
     if (did) {
       spins_until_ = now + spin_;
