@@ -8,9 +8,9 @@ writes leaves no file that looks valid. A step is complete when all its files ex
 rank has to wait for others, or to report the end of its writing. A file ends with its
 checksum; a file with a wrong checksum counts as missing.
 
-Each file names the life that wrote it. A life is a pipeline from its construction or
-restore to its end or the next restore. A step whose files come from two lives is not
-complete, because the stages were trained differently.
+Each file has the identifier of the life that wrote it. A life of a pipeline lasts from
+its construction or a restore to its end or the next restore. A step whose files come
+from two lives is not complete, because the stages were trained differently.
 """
 
 import os
@@ -65,7 +65,7 @@ def save_stage(place: Place, step: int, run: StageRun, life: str) -> None:
         place: location of the file.
         step: number of batches that the stage was trained on.
         run: the stage.
-        life: name of the life that writes.
+        life: identifier of the life that writes the file.
 
     Raises:
         OSError: it cannot be written.
@@ -108,13 +108,13 @@ def newest_states(
     stages: Sequence[Sequence[int]],
     ranks: Ranks,
 ) -> tuple[int, dict[int, Any]] | None:
-    """The states of the newest step for which all stages have a file of one life.
+    """The states of the newest step whose files, for all stages, have the same life.
 
-    All ranks call it together. A replica without the file gets the state from a replica
-    with it.
+    All ranks call it together. A replica that lacks the file gets the state from a
+    replica that has it.
 
     Args:
-        places, runs: of the stages of this rank.
+        places, runs: file location and run of each stage of this rank.
         stages: for each stage the ranks that have it.
         ranks: the ranks of the pipeline.
 
