@@ -51,8 +51,9 @@ void OtherCores::come_back() {
   is_away_ = false;
 }
 
-// Nobody else has said where the thread may run. Some cores may have gone from the
-// machine or from its cpuset since: then the same wish has the same answer.
+// True if no other code has changed the affinity of the thread. Cores may have been
+// removed from the machine or its cpuset since; then setting the same affinity again
+// gives the present one.
 bool OtherCores::is_as_left() const {
   cpu_set_t now, again;
   if (!get_cores(now)) return false;

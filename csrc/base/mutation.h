@@ -19,37 +19,37 @@ namespace aikido {
 
 enum class Mutation : uint8_t {
   kNone,
-  kAcceptAfterPromise,   // results of the old view are taken after a promise
+  kAcceptAfterPromise,   // accepts results of the old view after a promise
   kSuspectNotAsked,      // the coordinator neither asks nor waits for its suspect
   kOwnerKeepsClosed,     // an owner that promises keeps closed results not received
   kReportExposedOnly,    // a result received for a late caller is not reported
-  kIgnoreHad,            // the new owner is not a holder of the result
-  kAcceptOldView,        // results and acknowledgements of any view are taken
-  kMinorityView,         // a view follows from any number of answers
+  kIgnoreHad,            // the new owner need not hold the result
+  kAcceptOldView,        // accepts results and acknowledgements of any view
+  kMinorityView,         // any number of answers suffices for a new view
   kInstallUnvoted,       // a view is installed before more than half accepted it
-  kIgnoreAccepted,       // an accepted view in an answer is not taken over
-  kViewNotPassedOn,      // a view is not sent first on a link, nor to those it leaves
-  kRemovedIsSilent,      // a removed member does not answer
+  kIgnoreAccepted,       // ignores a view that an answer reports as accepted
+  kViewNotPassedOn,      // a view is not sent first, nor to members it excludes
+  kRemovedIsSilent,      // an excluded member does not answer
   kNoResend,             // open contributions are not sent again in a new view
   kCountTwice,           // a contribution that comes again is counted again
-  kSmallQuorum,          // a close need not have heard from more than half of the view
-  kStrictShrinks,        // a strict operation ends without removed members
+  kSmallQuorum,          // closes a shard that few members know of
+  kStrictShrinks,        // a strict operation ends without excluded members
   kOverwriteInputEarly,  // the input is overwritten before the result is whole
   kFreeResultEarly,      // a result is freed before all members have it
-  kOldIncarnation,       // messages of the former life of a member are taken
-  kReturnFillsPlace,     // a member that is back takes its place in open operations
-  kMaskFromReceiver,     // a receiver exposes the mask that it would have decided
-  kUnsettledState,       // a state is given whose results the others may lack
+  kOldIncarnation,       // accepts messages of a member from before it rejoined
+  kReturnFillsPlace,     // a rejoined member takes part in old operations
+  kMaskFromReceiver,     // a receiver makes its own mask instead of the owner's
+  kUnsettledState,       // a copied state may have results that others lack
   kKeepInVain,           // a member that waits for a lost result stays in the view
-  kLeaveOutNeeded,       // a member to be excluded is not asked although it is needed
-  kHadMakesAnother,      // a member with a result counts as able to compute it again
-  kFailureToldOnce,      // an error is not told again to rejoining members
+  kLeaveOutNeeded,       // excludes a member that is needed without asking it
+  kHadMakesAnother,      // a member with a result may compute another
+  kFailureToldOnce,      // an error is not reported again in a new view
   kFailedSends,          // a call that has failed sends results to late members
   kFoldGivenUp,          // folds after a promise overwrite a result that was given up
-  kBackupIsMember,       // a backup is taken for one contribution more
-  kLogPerPolicy,         // each policy of a group has a log of its own
+  kBackupIsMember,       // a backup counts as one more contribution
+  kLogPerPolicy,         // each policy of a group has its own log
   kShardTwice,           // both copies of a data shard are counted
-  kStandInIsArrival,     // a stand-in is taken for the contribution of its primary
+  kStandInIsArrival,     // a stand-in counts as the contribution of its primary
   kAskWithoutNeed,       // backups are asked while their primaries have time
   // No rule of S1: everything holds without it, too.
   kNoAck,  // an owner exposes a result that is not full without an acknowledgement
@@ -106,7 +106,7 @@ constexpr std::optional<Mutation> mutation_named(std::string_view name) {
 
 #ifdef AIKIDO_MUTATIONS
 inline Mutation chosen_mutation = Mutation::kNone;
-// How often the code asked for each: a rule that nobody asks for is not there.
+// How often the code asked for each mutation. 0 shows that no code obeys the rule.
 inline std::array<uint64_t, kMutationNames.size()> times_asked{};
 inline bool mutated(Mutation mutation) {
   ++times_asked[static_cast<size_t>(mutation)];

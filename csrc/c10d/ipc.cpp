@@ -307,7 +307,7 @@ void IpcCall::end_receive(const Status& status) {
 
 // ---- all ----
 
-// Only the first time; later nobody waits for it.
+// Ends the call. Only the first call of this function has an effect.
 void IpcCall::end(const Status& status) {
   if (std::exchange(is_over_, true)) return;
   AikidoWork::complete_part(what_.work, status);
@@ -318,8 +318,8 @@ void IpcCall::end(const Status& status) {
   what_.owed->notify_all();
 }
 
-// Nobody writes to the tensor any more, or it is kept elsewhere. The work may hold the
-// last reference to this object.
+// Ends the call when no process writes to the tensor any more, or when another object
+// keeps the tensor. The work may hold the last reference to this object.
 void IpcCall::finish(const Status& status) {
   const auto self = shared_from_this();
   end(status);

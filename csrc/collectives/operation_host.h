@@ -83,13 +83,13 @@ class OperationHost {
   virtual const membership::View& view() const = 0;
   // The view is about to change: no result is accepted and no contribution sent.
   virtual bool is_promised() const = 0;
-  // Nothing comes from `rank` any more: it has left, or is lost.
+  // True if nothing will arrive from `rank`: it has left, or is lost.
   virtual bool has_gone(Rank rank) const = 0;
   // `rank` delays the others with its part of an operation. Returns false if nothing is
   // done, because half of the members would own nothing.
   virtual bool suspect(Rank rank) = 0;
   // Members that own nothing since they were late once own shards again, to relieve
-  // `late`. Nobody can tell if `late` itself is slow.
+  // `late`. No member knows if `late` itself is slow.
   virtual void restore_owners(Rank late) = 0;
   // The last collective that `rank` is known to have called.
   virtual uint64_t called_by(Rank rank) const = 0;

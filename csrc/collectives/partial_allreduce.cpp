@@ -69,11 +69,12 @@ void PartialAllreduce::contribute_all() {
 }
 
 // Note [hesitation of a member without shards]
-// A member that owns nothing was late again and again, and its results leave last. With
-// operations back to back it calls when the others close without it. Bytes that it
-// gives to a socket before it hears of the close then use the downlinks on which the
-// others send each other results. Rule: it waits a moment before it contributes to a
-// large operation, a small part of the time of such operations, and sends small frames.
+// A member that owns nothing was late again and again, and its results leave last. If
+// operations follow each other without a pause, it calls just when the others close
+// without it. Bytes that it gives to a socket before it learns of the close then use
+// the downlinks on which the others send each other results. Rule: it waits a moment
+// before it contributes to a large operation, a small part of the time of such
+// operations, and sends small frames.
 //   If there are full sums only, such a member is the last, and each owner must send
 // its bytes on to all others. So its contributions are paced to end together: a socket
 // that is alone at the end would bring more bytes than its owner can send on.

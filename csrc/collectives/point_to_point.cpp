@@ -281,8 +281,8 @@ void Mailbox::forget_deadline(TimePoint deadline) {
   deadlines_.erase(deadlines_.find(deadline));
 }
 
-// A message that came unasked does not wait here any more. Its sender is told at each
-// quarter of the window.
+// A message that was sent without a request has found its receive. The sender gets a
+// report after each quarter of the window.
 void Mailbox::note_taken(Rank from, uint64_t bytes) {
   Source& src = source(from);
   src.taken += bytes + kMessageCharge;

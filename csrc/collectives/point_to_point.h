@@ -7,11 +7,11 @@
 // are announced and wait at the sender until their receive is posted. So they go
 // straight into its memory. Two kinds of small messages are announced as well: messages
 // beyond the window of waiting bytes at the receiver, and messages that are less urgent
-// than an earlier message to the same member. So the receiver hears of all messages in
+// than an earlier message to the same member. So the receiver learns of all messages in
 // their order, and an overtaking message need not wait there. A member may send to
 // itself. If a message fits several receives, the receive that was posted first takes
-// it. A receive from anyone takes the message that came first. The cost of a call or
-// frame grows with the logarithm of the number of waiting messages. Progress thread
+// it. A receive from any source takes the message that came first. The cost of a call
+// or frame grows with the logarithm of the number of waiting messages. Progress thread
 // only.
 
 #include <functional>

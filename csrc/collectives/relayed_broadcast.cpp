@@ -61,7 +61,7 @@ Status RelayedBroadcast::on_start() {
   for (const Rank rank : others())
     if (!host_->reads_our_memory(rank)) far_.insert(rank);
   num_readers_ = static_cast<size_t>(host_->size() - 1 - far_.count());
-  // A single far rank has nobody to pass pieces on to.
+  // A single far rank has no other rank to pass pieces on to.
   if (far_.count() == 1) far_ = RankSet(host_->size());
   if (far_.count() > 0)
     feed_.emplace(host_->size(), far_.count(), call_.bytes(),

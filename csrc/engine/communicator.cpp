@@ -154,10 +154,10 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
 // Note [early member of the next group]
 // Over one store, a group may follow another under the same keys. A member that is
 // ahead of rank 0 reads the token of the former group and dials with it. It may even
-// arrive before that group is gone here. Rule: such a member gets no answer, which
+// arrive before that group has ended here. Rule: such a member gets no answer, which
 // means "try again". It is recognised because it has left the former group, or because
-// its group has another size. All other callers are told the reason of a refusal. So is
-// a second process with the rank of a living member.
+// its group has another size. All other refused callers get the reason, also a second
+// process with the rank of a living member.
 bool Communicator::knows(const transport::Hello& hello) const {
   if (!transport::equal_tokens(hello.token, token_)) return false;
   const std::lock_guard lock(mutex_);
@@ -299,7 +299,7 @@ void Communicator::enter_released() {
   num_held_ = held_.size();
 }
 
-// Ends the held calls. Their devices may still work, but nobody waits for that any
+// Ends the held calls. Their devices may still work, but no thread waits for that any
 // more.
 void Communicator::give_up_held(const Status& why) {
   {

@@ -61,8 +61,8 @@ bool is_p2p(FrameKind kind) {
 
 // Note [cause of a time-out]
 // A member that has called may itself only wait for another member. So halfway to the
-// deadline each member asks all others if they have called. It blames those members
-// that have not. The first time-out is told to all.
+// deadline each member asks all others if they have called. Its error names those that
+// have not. The first time-out is reported to all members.
 std::vector<Rank> not_called(const Operation& operation,
                              const std::deque<Peer>& peers) {
   std::vector<Rank> ranks = operation.awaited();

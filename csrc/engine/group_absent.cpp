@@ -15,17 +15,17 @@ using collectives::Operation;
 
 // Note [stopped is late]
 // A member whose process is stopped does not answer a view change. So it is excluded,
-// while a member that only computes stays in the view. To its user both are late. Rule:
-// until the excluded member has been away for heartbeat.timeout_ms, the others keep the
-// same promises to it. They keep its results, and do not leave before it has them. It
-// misses no more operations in a row, and no more bytes of results, than the policy
-// allows.
+// while a member that only computes stays in the view. For the user both are late
+// ranks. Rule: until the excluded member has been silent for heartbeat.timeout_ms, the
+// others treat it like a late member. They keep its results, and do not leave before it
+// has them. It misses no more operations in a row, and no more bytes of results, than
+// the policy allows.
 //   An owner cannot wait for the contribution of an excluded member. So this member
-// holds its next call back, before any other member hears of it. The view that takes
-// the absent member in again begins with the first operation that nobody has heard of,
-// and the member takes part in that operation.
+// holds its next call back, before any other member learns of it. The absent member
+// rejoins from the first operation that no member knows, so it takes part in the held
+// call.
 //   With log_full="leave" a member may be excluded although it answers. Then the others
-// neither hold calls back for it nor stay for it.
+// neither hold calls back for it nor wait for it before they leave.
 RankSet Group::expected_back() const {
   RankSet ranks(options_.size);
   if (view().members.count() == options_.size) return ranks;

@@ -289,13 +289,13 @@ void Group::abort(const Status& why) {
 
 // Note [giving a group up]
 // A member may give the group up right after a call, for example to go on with other
-// members. There is no order between lanes or between members. So when the others hear
-// of it, data that they need for that call may be unread here, or in transit from a
-// third member. Rule: the notice takes effect at the group's next look, after all that
-// was here before (transport/event_loop.h, Note [timed work]). And calls that are over
-// for the member that gives up are spared, because they can end without it. The notice
-// carries on which calls are spared. If a spared call ends later, because another
-// member does not spare it, that is told separately.
+// members. There is no order between lanes or between members. So when a notice of this
+// arrives, data that the receiver needs for that call may be unread, or in transit from
+// a third member. Rule: the notice takes effect at the group's next look, after all
+// data that arrived before (transport/event_loop.h, Note [timed work]). Calls that are
+// over for the member that gives up do not fail, because they can end without it. The
+// notice says which calls these are. If such a call fails later after all, because
+// another member does not count it as over, a further notice reports that.
 //
 // Note [leaving after a loss]
 // A member that leaves after another member was lost announces the loss. Otherwise the

@@ -16,8 +16,9 @@ using collectives::Operation;
 
 namespace {
 
-// Skipped operations are over everywhere, so few of their frames can still arrive.
-// Frames of operations before these are stale.
+// Number of skipped operations whose frames are still discarded one by one. They are
+// over on all other members, so few frames can still arrive. Frames of older operations
+// count as stale.
 constexpr uint64_t kMaxUnheard = 4096;
 
 // Message of a seal, as aikido_torch/ddp/_exchange.py reads it.

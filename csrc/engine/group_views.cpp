@@ -123,7 +123,7 @@ void Group::on_first_policy() {
 void Group::note_calls(Report& report) const {
   report.known = std::max(report.known, Seq(announced_));
   for (const auto& [seq, active] : active_) {
-    // A returning member takes part in operations that nobody has heard of.
+    // A rejoining member takes part in operations that no member knows yet.
     if (seq > announced_ && active.is_held_back()) continue;
     const collectives::Operation& operation = *active.operation;
     const Call& call = operation.call();
@@ -471,8 +471,8 @@ void Group::note_failed(uint64_t seq, const Status& why) {
 }
 
 // Note [an error reaches all members]
-// If a call fails, all members are told, except those without a connection. Such a
-// member would wait for a result that nobody makes, and in the end the others would
+// If a call fails, all members get the error, except those without a connection. Such a
+// member would wait for a result that no member makes, and in the end the others would
 // wait for its next call. Rule: members that took part in a failed call report the
 // error again in each new view. They send it to the members that may still wait for the
 // result, unless a holder can send it.

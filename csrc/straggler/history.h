@@ -11,9 +11,9 @@
 // K-th contribution arrived; it is 0 for the first K members. So a lag contains neither
 // the computing time of all members nor a delay of all members at once. The lag of a
 // member that was known to be behind and had not arrived at the close is not kept: it
-// is the rest of an earlier lateness, and nobody waited for that member. Otherwise one
-// long stall would fill the window, and a member that is back would count as always
-// late.
+// is the rest of an earlier lateness, and the owner did not wait for that member.
+// Otherwise one long stall would fill the window, and a member that has recovered would
+// count as always late.
 //
 // Memory: two windows per size class in use, and the last kNumRecent operations, for
 // which late arrivals still count.

@@ -10,16 +10,16 @@
 // WaitAll would have waited for them. The loss is known at the close. The saving is
 // known once the missing members have called. Until then a member counts as late by the
 // time that has passed, and as not late in an operation that it cannot have begun. So
-// the account is never too low for want of news, and an operation enters it at its
-// close. An operation is final when all members have called it, at the latest when it
-// leaves the window. One estimate remains: the time that a member would have needed for
-// an operation that it did not compute is never seen. Its fair delays replace it.
+// missing information never makes the account too low, and an operation can enter it at
+// its close. An operation is final when all members have called it, at the latest when
+// it leaves the window. One estimate remains: the time that a member would have needed
+// for an operation that it did not compute is never seen. Its fair delays replace it.
 //
 // Note [price of time]
 // Time is changed into operations at the time that WaitAll takes for one: the longer of
 // two means, over the last operations and over many. A saving in a cheap phase is worth
 // less in the expensive phase that follows. So the mean of a few operations alone would
-// count gains that are none over the whole run.
+// count gains that do not exist over the whole run.
 
 #include "base/clock.h"
 #include "base/types.h"

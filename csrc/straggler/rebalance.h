@@ -11,15 +11,15 @@
 // Note [when a member is late for a full sum]
 // An operation with all contributions took the time from the first to the last of them.
 // The lag of a member is its arrival after the contribution that made more than half.
-// So a delay of all members is nobody's lag, and fewer than half can be late. A member
-// that owns no shard of the operation has g shards to send while an owner has g-1: its
-// time is scaled by (g-1)/g. Otherwise a member whose shards were moved would be late
-// for ever.
+// So a delay of all members gives no member a lag, and fewer than half can be late. A
+// member that owns no shard of the operation has g shards to send while an owner has
+// g-1: its time is scaled by (g-1)/g. Otherwise a member whose shards were moved would
+// be late for ever.
 //   A member is late with a lag above kLatePercent of the operation, and in time with a
-// lag below kInTimePercent. Between them it is neither, so that chance does not reverse
-// a finding. A link of half the rate makes a lag of 50 %; several streams of TCP in a
-// link now and then make a third. A member is slow if it was late in kMostOf of the
-// last kLast operations.
+// lag below kInTimePercent. Between these limits it is neither, so that chance does not
+// reverse a finding. A link of half the rate makes a lag of 50 %; several streams of
+// TCP in a link now and then make a third. A member is slow if it was late in kMostOf
+// of the last kLast operations.
 //   Operations that run at the same time are one occasion, the first of them: a late
 // step is late with all its buckets, and that is one time, not several. Operations
 // shorter than kShortest are not worth a move.

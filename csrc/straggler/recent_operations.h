@@ -8,15 +8,15 @@
 // progress thread is the only caller.
 //
 // Note [delay vs. late start]
-// The lag of a member is its arrival after the quorum. A lag has two parts. A member
-// that called the operation before late also starts this one late: that part is the
-// rest of an earlier delay, and one wait for the member removes it for all later
-// operations. The remainder is the delay of this operation itself. WaitAll pays for
-// each delay once, so only delays enter the wait model. The late start is the time from
-// the close of an operation to the later call of this operation by the member. A member
-// that calls an operation before the close of the one before does not wait for results
-// in between (several buckets of one step): its late start is then its lag in the
-// operation before.
+// The lag of a member is its arrival after the quorum. A lag is the sum of two parts,
+// the late start and the delay. A member that was late in the operation before also
+// starts this one late. This late start is the rest of an earlier delay, and one wait
+// for the member removes it for all later operations. The delay belongs to this
+// operation itself. With WaitAll each delay costs time once, so the wait model uses
+// only the delays. The late start is the time from the close of an operation to the
+// later call of this operation by the member. A member that calls an operation before
+// the close of the one before does not wait for results in between (several buckets of
+// one step): its late start is then its lag in the operation before.
 
 #include <algorithm>
 #include <array>
@@ -70,7 +70,7 @@ class RecentOperations {
 
   // `rank` has called `seq`.
   void on_called(Rank rank, Seq seq, TimePoint now);
-  // The quorum of `seq` was here at `t_q`.
+  // The quorum of `seq` had arrived at `t_q`.
   void on_quorum(Seq seq, uint64_t bytes, TimePoint t_q);
   // `rank` arrived `lag` after the quorum of `seq`.
   void on_lag(Seq seq, Rank rank, Duration lag);
@@ -78,7 +78,7 @@ class RecentOperations {
   void on_closed(Seq seq, const RankSet& mask, const RankSet& members, TimePoint now);
   // Drops all observations of late starts: the view has changed.
   void forget_late_starts();
-  // `rank` gets a new chance: its last lags count as none.
+  // The last lags of `rank` no longer count.
   void forgive(Rank rank);
 
   // --- Answers.
@@ -88,7 +88,7 @@ class RecentOperations {
   std::optional<PastOperation> closed(Seq seq) const;
   // The closed operations, oldest first.
   std::vector<PastOperation> all() const;
-  // Delay of `rank` in `seq`; 0 if it was in no view then. Empty: the member did not
+  // Delay of `rank` in `seq`; 0 if it was excluded then. Empty: the member did not
   // compute the operation, or nothing is known yet.
   std::optional<Duration> delay(Seq seq, Rank rank) const;
   // The last operation that `rank` has called; 0 if none.
@@ -96,7 +96,8 @@ class RecentOperations {
     return members_[static_cast<size_t>(rank.value)].called;
   }
   size_t num_closed() const { return num_closed_; }  // since the beginning
-  // No closed operation is in the window: this member has owned nothing for a while.
+  // True if no closed operation is in the window: this member has owned nothing for a
+  // while.
   bool is_empty() const { return bytes_ == 0; }
   Seq last_closed() const { return last_closed_; }
   // How much later than the members in time `rank` began `seq`; 0 for a member that was
@@ -111,7 +112,7 @@ class RecentOperations {
   Duration longest_of_few(Rank rank) const;
   // Shortest of the last kFew lags of `rank`; 0 with fewer lags.
   Duration shortest_of_few(Rank rank) const;
-  // All members of the view were in the sums of the window.
+  // True if no result in the window lacks a member of its view.
   bool is_complete() const { return num_partial_ == 0; }
   // Longest lag in the window.
   Duration longest_lag() const;

@@ -393,7 +393,8 @@ void Listener::refuse(const Token& token, const std::string& why) {
 }
 
 // Both sides learn the reason. The peer reads this version from the answer. The groups
-// here are told too, because they wait for a member that cannot connect with its build.
+// of this process get it too, because they wait for a member that cannot connect with
+// its build.
 void Listener::turn_away(Guest* guest, uint16_t version) {
   const std::string why = different_version(version);
   guest->answer(why);

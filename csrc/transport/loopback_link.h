@@ -61,7 +61,7 @@ class LoopbackNetwork {
   // Stops the process of `rank` until then: its links neither send nor receive, and
   // arrived bytes wait.
   void stop(Rank rank, TimePoint until);
-  // Breaks the connection of a and b: bytes on their way are lost. a is told in the
+  // Breaks the connection of a and b: bytes in transit are lost. a notices it in the
   // next pump(), and b at `heard_by_b` or in the next pump().
   void cut(Rank a, Rank b) { cut(a, b, TimePoint{}); }
   void cut(Rank a, Rank b, TimePoint heard_by_b);

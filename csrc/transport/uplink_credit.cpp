@@ -151,7 +151,7 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
     if (num_samples_ == 2 * kSamples) end_learning(now);
     return;
   }
-  // kNotAgainFor after a useless attempt, samples do not count.
+  // For kNotAgainFor after an attempt that did not help, samples do not count.
   if (now < not_before_) return begin(Mode::kBound);
   last_few_ += bytes_per_s;
   if (num_samples_ % kSamples != 0) return;
