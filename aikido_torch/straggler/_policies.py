@@ -83,7 +83,8 @@ class SkipStraggler(Policy):
             all other ranks are late at the same time.
         floor_ms, ceiling_ms: shortest and longest deadline, from the arrival of
             `min_contributors` contributions on. A contribution that arrives too slowly
-            to be complete in time is skipped after half of its deadline. The ceiling
+            to be complete in time is skipped after half of its deadline. One that is
+            nearly complete at its deadline gets more time, up to its worth. The ceiling
             must be below the timeout of the call. None is 10 s, or half of that timeout
             if the timeout is not longer than 10 s.
         max_consecutive_skips: after this number of skips in a row, the group waits for

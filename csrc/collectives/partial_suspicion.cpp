@@ -101,6 +101,8 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
     if (r != host_->self())
       waited = std::max(waited, group_policy_.deadline_of(r, seq_, call_.bytes()));
   });
+  // It waits slack times as long for a contribution that is coming (skip.h).
+  waited = scaled(waited, call_.policy.slack);
   waited += group_policy_.stand_in_patience(call_.bytes());
   // A single owner cannot be compared with others.
   const Duration took =

@@ -29,7 +29,8 @@ Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
       slack_(options.slack),
       pace_(Pace::Of::kContribution, kLeastDeadline),
       too_slow_(history.world_size()),
-      coming_(history.world_size()) {}
+      coming_(history.world_size()),
+      nearly_here_(history.world_size()) {}
 
 void Skip::on_arrival(Rank rank, TimePoint now) {
   if (!arrived_.insert(rank)) return;
@@ -41,6 +42,7 @@ void Skip::on_arrival(Rank rank, TimePoint now) {
     return;
   }
   t_q_ = now;
+  has_looked_at_end_ = false;
   history_.on_quorum(seq_, bytes_, now, arrived_);
   if (fewest_ < quorum_) history_.on_quorum_after_half(bytes_, now - *t_half_);
 }
@@ -67,36 +69,86 @@ Terms Skip::longest() const {
 
 // Note [a contribution that arrives too slowly]
 std::optional<TimePoint> Skip::progress_due() const {
-  if (!t_q_ || arrived_.covers(expected_)) return std::nullopt;
-  const Terms t = longest();
-  if (t.is_open_ended || t.reason != Reason::kWithinDeadline) return std::nullopt;
-  const auto after = pace_.next_look(t.deadline);
-  return after ? std::optional(*t_q_ + *after) : std::nullopt;
+  const auto end = end_of_wait();
+  if (!end || has_looked_at_end_) return std::nullopt;
+  if (t_q_ && end->terms.reason == Reason::kWithinDeadline) {
+    const auto after = pace_.next_look(end->terms.deadline);
+    if (after) return *t_q_ + *after;
+  }
+  return end->at;
 }
 
 void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
+  if (const auto end = end_of_wait(); end && now >= end->at) {
+    look_at_end(here, total, now);
+    return;
+  }
   const Duration deadline = longest().deadline, after = now - *t_q_;
   const Duration too_late = scaled(deadline, slack_);
-  const auto found = pace_.look(std::move(here), total, slack_, deadline, after);
+  const auto found = pace_.look(here, total, slack_, deadline, after);
   expected_.for_each([&](Rank r) {
     const auto i = static_cast<size_t>(r.value);
     if (i >= found.size() || arrived_.contains(r)) return;
     if (found[i] == Pace::Finding::kInTime) coming_.insert(r);
     if (found[i] != Pace::Finding::kTooSlow) return;
+    const uint64_t bytes = here[i].value_or(0);
+    const auto arrival = at_mean_rate(r, bytes, total, now);
+    const bool stands_still = last_look_.here[i] == bytes;
+    if (stands_still && arrival && *arrival <= *t_q_ + too_late) return;
     too_slow_.insert(r);
     history_.on_too_slow(seq_, r, too_late);
   });
   found_after_ = after;
+  last_look_ = {std::move(here), now};
+}
+
+// Note [nearly here at the end]
+void Skip::look_at_end(const Progress& here, uint64_t total, TimePoint now) {
+  has_looked_at_end_ = true;
+  const Duration grace = deadlines_.grace(bytes_);
+  const TimePoint longest = (t_q_ ? *t_q_ : *t_half_) + scaled(grace, slack_);
+  expected_.for_each([&](Rank r) {
+    const auto i = static_cast<size_t>(r.value);
+    if (i >= here.size() || arrived_.contains(r)) return;
+    const auto arrival = expected_arrival(r, here, total, now);
+    if (!arrival || *arrival > longest) return;
+    nearly_here_.insert(r);
+    const Duration rest = std::max(*arrival - now, Duration::zero());
+    waits_until_ =
+        std::max(waits_until_, std::min(now + scaled(rest, slack_), longest));
+  });
+}
+
+// Time at which the contribution of `rank` is here, at its rate since the last look, or
+// if there was none, since its call. Empty: nothing has arrived since.
+std::optional<TimePoint> Skip::expected_arrival(Rank rank, const Progress& here,
+                                                uint64_t total, TimePoint now) const {
+  const auto i = static_cast<size_t>(rank.value);
+  const uint64_t bytes = here[i].value_or(0);
+  if (last_look_.here.empty()) return at_mean_rate(rank, bytes, total, now);
+  const uint64_t before = last_look_.here[i].value_or(bytes);
+  if (bytes <= before) return std::nullopt;
+  const auto left = static_cast<double>(std::max(bytes, total) - bytes);
+  return now + scaled(now - last_look_.at, left / static_cast<double>(bytes - before));
+}
+
+// Time at which the contribution of `rank` is here at the mean rate since its call.
+// Empty: nothing has arrived.
+std::optional<TimePoint> Skip::at_mean_rate(Rank rank, uint64_t here, uint64_t total,
+                                            TimePoint now) const {
+  if (here == 0 || !calls_.has_called(rank)) return std::nullopt;
+  const TimePoint called = calls_.time_of(rank);
+  const auto whole = static_cast<double>(std::max(here, total));
+  return called + scaled(now - called, whole / static_cast<double>(here));
 }
 
 // Note [lag of a contribution that is cut off]
 Skip::CutOff Skip::cut_off(Rank rank, uint64_t here, uint64_t total, TimePoint now) {
-  const TimePoint called = calls_.time_of(rank);
-  if (here > 0) {
+  if (const auto arrival = at_mean_rate(rank, here, total, now)) {
     history_.end_silence(bytes_, rank);
-    const auto whole = static_cast<double>(std::max(here, total));
-    return {called + scaled(now - called, whole / static_cast<double>(here)), true};
+    return {*arrival, true};
   }
+  const TimePoint called = calls_.time_of(rank);
   const Duration after = now - called;
   const Duration silence = after > deadlines_.grace(bytes_)
                                ? history_.on_silence(seq_, bytes_, rank, after)
@@ -145,6 +197,19 @@ std::optional<Terms> Skip::half() const {
   return t;
 }
 
+// The end of the wait for the missing members, if no more of them arrive.
+std::optional<Skip::End> Skip::end_of_wait() const {
+  std::optional<End> end;
+  if (const auto t = half()) {
+    end = {*t_half_ + t->deadline, *t};
+  } else if (t_q_ && !arrived_.covers(expected_)) {
+    const Terms t = longest();
+    if (!t.is_open_ended) end = {*t_q_ + t.deadline, t};
+  }
+  if (end && !arrived_.covers(nearly_here_)) end->at = std::max(end->at, waits_until_);
+  return end;
+}
+
 Decision Skip::decide(TimePoint now) const {
   Decision decision;
   decision.num_arrived = arrived_.count();
@@ -154,19 +219,14 @@ Decision Skip::decide(TimePoint now) const {
     decision.reason = Reason::kComplete;
     return decision;
   }
-  if (const auto t = half(); t && now >= *t_half_ + t->deadline) {
-    decision.verdict = Verdict::kClose;
-    decision.reason = Reason::kHalf;
-    decision.deadline = t->deadline;
-    decision.rank = t->rank;
-    return decision;
-  }
-  if (!t_q_) return decision;
-  const Terms t = longest();
+  const auto end = end_of_wait();
+  const bool is_over = end && now >= end->at;
+  if (!t_q_ && !is_over) return decision;
+  const Terms t = end ? end->terms : longest();
   decision.reason = t.reason;
   decision.deadline = t.deadline;
   decision.rank = t.rank;
-  if (t.is_open_ended || now < *t_q_ + t.deadline) return decision;
+  if (!is_over) return decision;
   decision.verdict = Verdict::kClose;
   const bool had_time = t.reason == Reason::kWithinDeadline ||
                         t.reason == Reason::kWarmingUp ||
@@ -176,11 +236,8 @@ Decision Skip::decide(TimePoint now) const {
 }
 
 std::optional<TimePoint> Skip::next_look() const {
-  if (const auto t = half()) return *t_half_ + t->deadline;
-  if (!t_q_ || arrived_.covers(expected_)) return std::nullopt;
-  const Terms t = longest();
-  if (t.is_open_ended) return std::nullopt;
-  return *t_q_ + t.deadline;
+  const auto end = end_of_wait();
+  return end ? std::optional(end->at) : std::nullopt;
 }
 
 }  // namespace aikido::straggler

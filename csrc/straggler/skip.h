@@ -34,12 +34,21 @@
 // (pace.h). If it is too slow, the owner does not wait for it in the second half of the
 // deadline, and records slack times the deadline as its lag. A contribution without any
 // bytes yet, or behind other bytes of its link, gives no such evidence: its caller or
-// its machine may be late and catch up.
+// its machine may be late and catch up. A sender serves its peers in turns, and between
+// two turns nothing arrives. So a contribution that stands still, and would be in time
+// at the mean rate since the member's call, is not too slow.
 //   If the progress shows that the contribution arrives within slack times the
-//   deadline,
-// the owner waits that long. At the deadline, the wait so far is lost in either case,
-// and the rest of the wait costs less than the contribution is worth. This happens in
-// healthy groups: transfers that share a link do not all get the same rate.
+// deadline, the owner waits that long. At the deadline, the wait so far is lost in
+// either case, and the rest of the wait costs less than the contribution is worth. This
+// happens in healthy groups: transfers that share a link do not all get the same rate.
+//
+// Note [nearly here at the end]
+// When the wait would end, the owner looks at the progress once more. The wait so far
+// is lost in either case, and another operation begins late without the member. So if
+// a contribution arrives within slack times the grace (deadline.h) after the quorum, at
+// its rate since the last look, the owner waits for it. Without an earlier look the
+// mean rate since the member's call counts. This also holds for a member that is late
+// by its call, or that has no time left.
 //
 // Note [lag of a contribution that is cut off]
 // At the close, a member that has called may have sent a part of its contribution. The
@@ -82,6 +91,16 @@ class Skip final : public Policy {
   [[nodiscard]] std::optional<TimePoint> quorum_time() const override { return t_q_; }
 
  private:
+  struct End {
+    TimePoint at;
+    Terms terms;  // of the member that is waited for longest
+  };
+  std::optional<End> end_of_wait() const;
+  void look_at_end(const Progress& here, uint64_t total, TimePoint now);
+  std::optional<TimePoint> expected_arrival(Rank rank, const Progress& here,
+                                            uint64_t total, TimePoint now) const;
+  std::optional<TimePoint> at_mean_rate(Rank rank, uint64_t here, uint64_t total,
+                                        TimePoint now) const;
   Duration time_left(Rank rank, Duration deadline, int32_t count, TimePoint time) const;
   Terms longest() const;
   struct CutOff {
@@ -108,6 +127,13 @@ class Skip final : public Policy {
   RankSet too_slow_;        // contributions that pace_ found too slow
   RankSet coming_;          // and those that it found in time
   Duration found_after_{};  // time from the quorum to that finding
+  struct {
+    Progress here;
+    TimePoint at;
+  } last_look_;          // before the end of the wait
+  RankSet nearly_here_;  // Note [nearly here at the end]
+  TimePoint waits_until_{};
+  bool has_looked_at_end_ = false;
   std::optional<TimePoint> t_q_;
   std::optional<TimePoint>
       t_half_;  // arrival of the fewest_ contributions, before t_q_

@@ -435,6 +435,7 @@ TEST_CASE("the rate of a contribution shortens or extends its time") {
       {.name = "just fast enough", .here = {0, 0.21}, .is_coming = true},
       {.name = "nearly here", .here = {0.9, 0.93}, .is_coming = true},
       {.name = "nothing at all", .here = {0, 0}},
+      {.name = "between two turns", .here = {0.9, 0.9}},
       {.name = "begun again", .here = {0.5, 0.1}, .is_too_slow = true},
       {.name = "too small to tell", .here = {0.1, 0.1}, .bytes = 32'000},
       {.name = "looked at too soon", .here = {0.1, 0.1}, .second_look = 0.3},
@@ -449,6 +450,7 @@ TEST_CASE("the rate of a contribution shortens or extends its time") {
     const TimePoint t_q = TimePoint(std::chrono::hours(1)) + ms(2);
     const auto policy = group.start(Seq(21), kBytes);
     for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), t_q - ms(2 - r));
+    policy->on_called(Rank(3), t_q - ms(2));
     const Duration deadline = *policy->next_look() - t_q;
     REQUIRE(deadline > ms(40));
     const auto at = [&](double part) {
@@ -465,12 +467,12 @@ TEST_CASE("the rate of a contribution shortens or extends its time") {
     CHECK(policy->progress_due() == t_q + deadline / 2);
     CHECK_FALSE(policy->decide(at(0.49)).closes());
     look(row.here[1], row.second_look);
-    CHECK_FALSE(policy->progress_due());
     const double then = std::max(row.second_look, 0.51);
     const Decision decision = policy->decide(at(then));
     CHECK(decision.closes() == row.is_too_slow);
     CHECK(decision.rank == Rank(3));
     const double part = row.is_too_slow ? 0.5 : row.is_coming ? 1.5 : 1;
+    CHECK(policy->progress_due() == at(part));
     CHECK(decision.deadline == at(part) - t_q);
     CHECK(policy->decide(at(0.99)).closes() == row.is_too_slow);
     CHECK(policy->decide(at(1)).closes() != row.is_coming);
@@ -492,5 +494,47 @@ TEST_CASE("the rate of a contribution shortens or extends its time") {
   }
 }
 
+TEST_CASE("a contribution that is nearly here at the end of the wait is waited for") {
+  struct End {
+    const char* name;
+    double called;  // before the quorum, in parts of the grace
+    double here;    // share of the contribution at the end of the wait
+    double waits;   // longer, in parts of the grace
+  };
+  // The wait is as long as the grace, and slack is 1.5.
+  const End rows[] = {
+      {"nearly here", 1, 0.9, 1.5 * 2 / 9},
+      {"in time, and later at a lower rate", 1, 0.81, 0.5},
+      {"too late", 1, 0.79, 0},
+      {"nothing is here", 1, 0, 0},
+  };
+  for (const End& row : rows) {
+    INFO(row.name);
+    GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
+    play_all(group, 20, ms(400), [](int) { return with_lag(1); });
+    const TimePoint t_q = TimePoint(std::chrono::hours(1)) + ms(2);
+    const auto policy = group.start(Seq(21), kBytes);
+    const Duration grace = group.grace(kBytes);
+    for (int32_t r = 0; r < 4; ++r)
+      policy->on_called(Rank(r), t_q - scaled(grace, row.called));
+    for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), t_q);
+    const TimePoint end = *policy->next_look();
+    REQUIRE(end == t_q + grace);
+    const auto at = [&](double part) { return end + scaled(grace, part); };
+    const uint64_t total = 1'000'000;
+    const auto here = static_cast<uint64_t>(row.here * static_cast<double>(total));
+    policy->on_progress({total, total, total, here}, total, end);
+    CHECK(policy->decide(at(row.waits + 0.01)).closes());
+    if (row.waits == 0) continue;
+    CHECK_FALSE(policy->decide(at(row.waits - 0.01)).closes());
+    CHECK(policy->next_look() >= at(row.waits - 0.01));
+    // There is no second extension.
+    CHECK_FALSE(policy->progress_due());
+    policy->on_arrival(Rank(3), at(0.1));
+    CHECK(policy->decide(at(0.1)).reason == Reason::kComplete);
+  }
+}
+
 }  // namespace
+
 }  // namespace aikido::straggler
