@@ -264,8 +264,8 @@ class Backups:
 
         Args:
             per_step: batches of a step.
-            missing: batches by which short steps are short. A sampler knows them
-                itself.
+            missing: number of batches that shorter steps lack. With a sampler it is not
+                used: the sampler knows these steps.
         """
         if self.sampler is None:
             return (end - first) * per_step - missing

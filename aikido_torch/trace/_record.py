@@ -77,7 +77,7 @@ def start(*, group: dist.ProcessGroup | None = None) -> None:
 
 
 def stop() -> None:
-    """Stops the recording. Recorded spans stay until `take` or `save`."""
+    """Stops the recording. Its spans remain available to `take` and `save`."""
     with _lock:
         recorder_of_process().disarm()
         _recording.discard(os.getpid())

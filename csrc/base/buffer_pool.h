@@ -3,8 +3,8 @@
 #pragma once
 //
 // Reusable host memory for staging and results: a fresh megabyte costs a page fault per
-// 4 KiB, which at gradient sizes is more than the arithmetic on it. One thread, but the
-// pool may go before its buffers: they then free themselves.
+// 4 KiB, which at gradient sizes is more than the arithmetic on it. One thread. The
+// pool may be destroyed before its buffers; they then free themselves.
 
 #include <cstddef>
 #include <map>

@@ -37,16 +37,16 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   using Backend = c10::intrusive_ptr<adapter::AikidoBackend>;
   using Work = c10::intrusive_ptr<::c10d::Work>;
 
-  // A step that was done here.
+  // A step that this object handled.
   struct Step {
-    double ended_at = 0;  // when its last bucket was given, in seconds; steady clock
+    double ended_at = 0;  // time of its last bucket, in seconds of the steady clock
     std::vector<std::pair<c10::intrusive_ptr<adapter::AikidoWork>, int64_t>>
         sums;  // with the number of elements of each
   };
-  // Steps that were done here since the last take().
+  // Steps that this object handled since the last take().
   struct Taken {
     std::vector<Step> steps;
-    bool has_begun = false;  // the loop has passed its top since the last step
+    bool has_begun = false;  // the loop has begun another step since
   };
   struct Plan {
     int64_t first_step = 0;

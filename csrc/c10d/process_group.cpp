@@ -321,7 +321,8 @@ AikidoBackend::OwnWork AikidoBackend::make_batch(const Title& title,
   return work;
 }
 
-// An open batch was left by an exception, and torch's manager does not end it then.
+// If a batch is still open, an exception has left it: torch's context manager does not
+// end a batch then. So the old batch is ended here.
 void AikidoBackend::start_batch(const Title& title, const Tensors& inputs) {
   Batch batch{make_batch(title, inputs)};
   {

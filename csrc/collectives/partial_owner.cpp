@@ -22,8 +22,9 @@ namespace {
 // pieces are not below kLeastPiece.
 constexpr size_t kPieces = 128;
 constexpr size_t kLeastPiece = 8 << 10;
-// A member within so many operations of its limit on consecutive skips gets its results
-// together with the others, but within at most 1/kHeadStart of the limit.
+// A member that has fewer than this number of operations left to its limit on
+// consecutive skips gets its results together with the others. The number is at most
+// 1/kHeadStart of the limit.
 constexpr uint32_t kHeadStart = 8;
 // A member that is behind gets twice as many operations as it is behind, but at most
 // 1/kLongHeadStart of the limit.

@@ -24,12 +24,12 @@ using transport::FrameKind;
 
 namespace {
 
-// A member keeps up if it has called all operations but so many.
+// A member keeps up if it has made all calls but the last few, at most this number.
 constexpr uint64_t kBehind = 4;
 // Limit of the errors that are kept for excluded members.
 constexpr size_t kMaxFailedKept = 1024;
 
-// Tells if the uplink of a member without shards would suffice for an owner.
+// Whether the uplink of a member without shards would suffice for an owner.
 straggler::Suits suits(const Peer& its, const straggler::Ownership& ownership,
                        int32_t num_members, TimePoint now) {
   const auto by_share = its.share.suits(now);

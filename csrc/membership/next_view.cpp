@@ -157,8 +157,7 @@ Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t number) {
 RankSet waiting_in_vain(const View& old, const Reports& answers) {
   RankSet waiting(old.members.world_size());
   Reports others = answers;
-  // A member that waits in vain takes its own results with it, so the search is
-  // repeated.
+  // An excluded member's own results are lost to the others, so the search is repeated.
   for (size_t num = 0; num != others.size();) {
     num = others.size();
     for (auto it = others.begin(); it != others.end();) {
@@ -173,7 +172,8 @@ RankSet waiting_in_vain(const View& old, const Reports& answers) {
 View next_view(const View& old, const ViewPlan& all) {
   ViewPlan plan = all;
   const RankSet waiting = waiting_in_vain(old, all.answers);
-  // Members that wait in vain stay out, if a majority remains without them.
+  // Members that wait for a result which no member can send are excluded, if a majority
+  // remains without them.
   const int32_t num_left = static_cast<int32_t>(all.answers.size()) - waiting.count();
   if (2 * num_left > old.members.count() && !mutated(Mutation::kKeepInVain))
     waiting.for_each([&](Rank r) { plan.answers.erase(r); });

@@ -52,8 +52,8 @@ using SaidDataShards = std::span<const std::optional<int32_t>>;
 int32_t most_contributions(const PolicyOptions& options, const RankSet& members,
                            SaidDataShards said = {});
 
-// Smallest number of members such that any of them contain a quorum, no matter which
-// data shards their backups have computed: these may duplicate other members' shards.
+// Smallest m such that any m members together have a quorum of data shards. Backups may
+// have computed the same data shards as other members; such duplicates do not count.
 int32_t members_of_quorum(const PolicyOptions& options, int32_t world_size);
 
 // Data shard that `rank` contributes, from its caller's value `said`: its own data

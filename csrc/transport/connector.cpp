@@ -26,8 +26,8 @@ constexpr size_t kMaxRefused = 16;
 // Without a free descriptor a connection stays in the kernel's queue, and epoll reports
 // it in each turn. So the listener pauses for this time instead of looping.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
-// After a longer pause, a shortage counts as a new one. No member has waited for all
-// that time.
+// If no accept has failed for this time, the next failure counts as a new shortage,
+// because no member has waited since the last one.
 constexpr Duration kShortAgain = 10 * kAcceptPause;
 
 bool is_short_of_something(int error) {

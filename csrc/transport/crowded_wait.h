@@ -7,16 +7,16 @@
 // Note [woken up on a busy core]
 // The sender and the receiver of much data copy at the same time, on two cores. If one
 // of them sleeps in between, the kernel wakes it on an idle core, or else on the core
-// of its waker. A guest finds no idle core if the idle virtual CPU is halted. Then the
-// two threads share one core while another core is idle. They need twice the time,
-// until the kernel's load balancer moves one.
+// of its waker. In a virtual machine the kernel may find no idle core, because an idle
+// virtual CPU is halted. Then the two threads share one core while another core is
+// idle. They need twice the time, until the kernel's load balancer moves one.
 //   Rule (our design): in a long wait, the thread asks the kernel how long it was ready
-// without a core. It leaves its core if that is a good part of the time, again and
-// again, and each time no more threads are ready than there are cores. Then one of
-// these cores is idle. It avoids the old core until the wait ends, because the next
-// waker would fetch it back, or until it finds a crowd and no idle core. If both
-// threads left, they would meet again. So the number of looks before leaving is random.
-// Short waits do not pay for the system calls.
+// without a core. It leaves its core if that is repeatedly a large part of the time,
+// and each time no more threads are ready than there are cores. Then one of these cores
+// is idle. It avoids the old core until the wait ends, because the next wake-up would
+// move it back, or until it shares a core again while no core is idle. If both threads
+// left, they would meet again. So the number of looks before leaving is random. Short
+// waits do not pay for the system calls.
 
 #include <optional>
 #include <random>
