@@ -17,7 +17,7 @@
 
 #include "engine/engine.h"
 #include "engine/group.h"
-#include "engine/tray.h"
+#include "engine/handoff_queue.h"
 #include "membership/roster.h"
 #include "membership/store.h"
 
@@ -173,9 +173,9 @@ class Communicator final : private transport::Doorkeeper {
   std::unique_ptr<Group> group_;
   bool is_crowded_ = false;  // not written after connect()
   // Calls that are handed to the progress thread.
-  Tray<Called> calls_;
-  Tray<collectives::SendCall> sends_;
-  Tray<collectives::ReceiveCall> receives_;
+  HandoffQueue<Called> calls_;
+  HandoffQueue<collectives::SendCall> sends_;
+  HandoffQueue<collectives::ReceiveCall> receives_;
 
   mutable std::mutex mutex_;
   std::condition_variable links_changed_;

@@ -15,7 +15,7 @@
 namespace aikido::engine {
 
 template <class T>
-class Tray {
+class HandoffQueue {
  public:
   using Ticket = typename RecycledList<T>::iterator;
 
