@@ -25,8 +25,8 @@
 #include "engine/group_counters.h"
 #include "engine/group_trace.h"
 #include "engine/heartbeats.h"
-#include "engine/past_calls.h"
 #include "engine/peer.h"
+#include "engine/recent_calls.h"
 #include "engine/standing.h"
 #include "membership/view_change.h"
 #include "straggler/ownership.h"
@@ -263,7 +263,7 @@ class Group final : public transport::Timed,
   uint64_t announced_ = 0;                  // last call announced to the other members
   uint64_t num_failed_ahead_ = 0;  // operations that failed before their local call
   RecycledMap<uint64_t, Active> active_{recycler_};  // by seq
-  PastCalls past_calls_;
+  RecentCalls recent_calls_;
   collectives::Mailbox mailbox_;
   std::shared_ptr<straggler::ResultLog> log_;  // of all policies
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;

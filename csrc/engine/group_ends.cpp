@@ -48,7 +48,7 @@ void Group::settle(uint64_t seq) {
   } else {
     if (it->second.operation->was_skipped())
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
-    past_calls_.note(seq, it->second.operation->call());
+    recent_calls_.note(seq, it->second.operation->call());
     // A member that was silent is back.
     if (!loss_ && is_reachable(kNoRank)) loss_ = Status::ok();
   }
@@ -156,7 +156,7 @@ void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
 // its own call (Group::refuse) is another case: its caller knows the error, and the
 // numbers agree.
 void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
-  const Call* ours = past_calls_.find(seq);
+  const Call* ours = recent_calls_.find(seq);
   if (extension.empty() || ours == nullptr) return;
   auto theirs = collectives::decode_call(extension);
   if (!theirs || theirs->call == *ours) return;
@@ -198,7 +198,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
     update_settled();
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
-             past_calls_.find(seq) != nullptr) {
+             recent_calls_.find(seq) != nullptr) {
     // See Note [difference found late].
     abort(found_too_late(why, options_.name));
   }

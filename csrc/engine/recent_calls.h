@@ -14,7 +14,7 @@
 
 namespace aikido::engine {
 
-class PastCalls {
+class RecentCalls {
  public:
   static constexpr size_t kMost = 64;
 
