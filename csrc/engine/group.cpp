@@ -9,7 +9,7 @@
 #include "base/mutation.h"
 #include "collectives/make_operation.h"
 #include "engine/failures.h"
-#include "engine/incoming.h"
+#include "engine/frame_admission.h"
 
 namespace aikido::engine {
 

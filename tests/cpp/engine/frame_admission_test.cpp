@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "engine/incoming.h"
+#include "engine/frame_admission.h"
 
 #include <new>
 
