@@ -129,7 +129,7 @@ class Communicator final : private transport::Doorkeeper {
   Communicator(std::shared_ptr<Engine> engine, GroupOptions options,
                std::string agreed);
 
-  Status meet(membership::Store& store, TimePoint deadline);
+  Status rendezvous(membership::Store& store, TimePoint deadline);
   Status introduce(membership::Store& store, const transport::Token& token);
   Status follow_token(membership::Store& store, TimePoint deadline);
   Status dial_lower_rank(Rank rank, membership::Store& store, TimePoint deadline);

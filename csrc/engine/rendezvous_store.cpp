@@ -99,7 +99,7 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
   std::shared_ptr<Communicator> made(
       new Communicator(std::move(engine), std::move(options), agreed));
   const TimePoint deadline = made->clock_.now() + timeout;
-  Status met = made->meet(store, deadline);
+  Status met = made->rendezvous(store, deadline);
   if (met) return made;
   if (made->token_ == transport::Token{}) {
     made->abort(met);
@@ -133,7 +133,7 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
   return met;
 }
 
-Status Communicator::meet(membership::Store& store, TimePoint deadline) {
+Status Communicator::rendezvous(membership::Store& store, TimePoint deadline) {
   engine_->run_and_wait([this] { engine_->add(group_.get()); });
   if (options_.size == 1) return Status::ok();
   if (options_.self == Rank(0)) {
