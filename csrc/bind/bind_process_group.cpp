@@ -243,9 +243,9 @@ void register_calls(BackendClass& backend) {
           py::call_guard<py::gil_scoped_release>());
 }
 
-const char* name_of_standing(engine::Standing standing) {
+const char* name_of_state(engine::MemberState state) {
   constexpr const char* kNames[] = {"member", "returning", "refused", "ended"};
-  return kNames[static_cast<size_t>(standing)];
+  return kNames[static_cast<size_t>(state)];
 }
 
 straggler::Advice advice_of(const std::string& name) {
@@ -348,7 +348,7 @@ void register_returns(BackendClass& backend) {
       .def_property_readonly(
           "standing",
           [](AikidoBackend& self) {
-            return name_of_standing(self.communicator()->standing());
+            return name_of_state(self.communicator()->member_state());
           },
           "In skippable operations: member; or out and returning, refused, or ended.");
 }

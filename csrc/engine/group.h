@@ -25,9 +25,9 @@
 #include "engine/group_counters.h"
 #include "engine/group_trace.h"
 #include "engine/heartbeats.h"
+#include "engine/member_state.h"
 #include "engine/peer.h"
 #include "engine/recent_calls.h"
-#include "engine/standing.h"
 #include "membership/view_change.h"
 #include "straggler/ownership.h"
 #include "transport/event_loop.h"
@@ -121,7 +121,7 @@ class Group final : public transport::Timed,
   // Highest number that another member has called. Any thread.
   uint64_t called_elsewhere() const { return called_elsewhere_.load(); }
   // State of this member in the view of skippable operations. Any thread.
-  Standing standing() const { return standing_here_.load(); }
+  MemberState member_state() const { return state_here_.load(); }
   const GroupCounters& counters() const { return counters_; }
   const GroupTrace& trace() const { return trace_; }
 
@@ -222,7 +222,7 @@ class Group final : public transport::Timed,
   void leave_out_full();
   void stay_out_if_full();
   bool is_too_much(const membership::Report& report) const;
-  void update_standing();
+  void update_state();
   std::string way_back(bool is_cut) const;
   void send_seals();
   // Excluded members that are expected back (group_absent.cpp).
@@ -293,7 +293,7 @@ class Group final : public transport::Timed,
   bool is_full_sum_over_ = false;          // a full sum ended: consider owners
   TimePoint loss_due_ = TimePoint::min();  // earliest time at which a loss ends a call
   std::atomic<uint64_t> known_up_to_{0}, called_elsewhere_{0};
-  std::atomic<Standing> standing_here_{Standing::kMember};
+  std::atomic<MemberState> state_here_{MemberState::kMember};
   GroupCounters counters_;
 };
 

@@ -87,7 +87,7 @@ Status Group::pass_over(Seq upto) {
   settled_ = is_out ? seq : std::max(settled_, seq);
   update_known();
   trim_kept();
-  update_standing();
+  update_state();
   if (is_out) view_change_.rejoin(clock_->now());
   return {};
 }
@@ -269,12 +269,12 @@ std::string Group::way_back(bool is_cut) const {
          "reconfigure";
 }
 
-void Group::update_standing() {
+void Group::update_state() {
   const bool is_own = refused_.culprit() == options_.self;
-  standing_here_.store(!refused_ && !is_own        ? Standing::kEnded
-                       : !refused_                 ? Standing::kRefused
-                       : view_change_.is_removed() ? Standing::kReturning
-                                                   : Standing::kMember);
+  state_here_.store(!refused_ && !is_own        ? MemberState::kEnded
+                    : !refused_                 ? MemberState::kRefused
+                    : view_change_.is_removed() ? MemberState::kReturning
+                                                : MemberState::kMember);
 }
 
 }  // namespace aikido::engine

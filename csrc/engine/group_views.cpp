@@ -270,7 +270,7 @@ void Group::on_install(const View& view) {
   update_known();
   trim_kept();
   stay_out_if_full();
-  update_standing();
+  update_state();
   release_held_back();
   send_seals();
 }
@@ -367,7 +367,7 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
 
 void Group::on_refused(const Status& why) {
   refused_ = why;
-  update_standing();
+  update_state();
   check_all_lost();
 }
 

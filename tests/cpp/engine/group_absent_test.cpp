@@ -9,7 +9,7 @@
 
 using namespace aikido;
 using namespace aikido::testing;
-using engine::Standing;
+using engine::MemberState;
 
 namespace {
 
@@ -200,7 +200,7 @@ TEST_CASE("an excluded member with a result ends at once if its group cannot go 
   REQUIRE(cluster.run_until_done(answers, milliseconds(900)));
   REQUIRE(is_out(cluster, 3));
   cluster.run_for(milliseconds(1000));
-  REQUIRE(cluster.group(3).standing() == Standing::kReturning);
+  REQUIRE(cluster.group(3).member_state() == MemberState::kReturning);
   for (const int32_t r : {0, 1, 2}) cluster.group(r).leave();
   cluster.run_for(milliseconds(10));
   for (const int32_t r : {0, 1, 2}) cluster.group(r).close_links();

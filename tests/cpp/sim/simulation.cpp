@@ -453,8 +453,8 @@ void Simulation::check_memory() {
 void Simulation::check_standing() {
   for (int32_t r = 0; r < script_.members; ++r) {
     const Member& m = member(r);
-    if (m.group && m.group->standing() != engine::Standing::kMember)
-      checks_.on_left_out(r, m.group->standing() == engine::Standing::kRefused);
+    if (m.group && m.group->member_state() != engine::MemberState::kMember)
+      checks_.on_left_out(r, m.group->member_state() == engine::MemberState::kRefused);
   }
 }
 

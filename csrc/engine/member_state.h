@@ -13,7 +13,7 @@ namespace aikido::engine {
 //   kMember --excluded--> kReturning --next view--> kMember
 //   kReturning --refused--> kRefused --pass_over()--> kReturning
 //   any state --half of the view lost--> kEnded
-enum class Standing : uint8_t {
+enum class MemberState : uint8_t {
   kMember,
   kReturning,  // excluded; has asked to rejoin
   kRefused,    // excluded; rejoins only after pass_over()
