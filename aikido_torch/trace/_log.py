@@ -31,7 +31,7 @@ _LOOK_S = 1.0
 _FIRST_PAUSE_S = 10.0
 _LONGEST_PAUSE_S = 600.0
 
-# Log lines by the kind of the event (csrc/trace/journal.h): level, event name for
+# Log lines by the kind of the event (csrc/trace/event_log.h): level, event name for
 # dashboards, text, and further values.
 _MEMBER_NEWS = {
     "late": (

@@ -87,7 +87,7 @@ class BackwardWatch {
 
 py::list events(Recorder& recorder, uint64_t after) {
   py::list out;
-  for (const trace::Event& event : recorder.journal().after(after)) {
+  for (const trace::Event& event : recorder.event_log().after(after)) {
     py::dict each;
     each["number"] = event.number;
     each["kind"] = trace::name_of(event.kind);

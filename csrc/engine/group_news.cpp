@@ -9,9 +9,9 @@ namespace aikido::engine {
 using trace::Event;
 using trace::EventKind;
 
-GroupNews::GroupNews(trace::Journal* journal, std::string group, Rank self,
+GroupNews::GroupNews(trace::EventLog* event_log, std::string group, Rank self,
                      int32_t size)
-    : journal_(journal),
+    : event_log_(event_log),
       group_(std::move(group)),
       self_(self),
       late_(size),
@@ -73,8 +73,8 @@ void GroupNews::on_stand_in(const straggler::StandIn& stand_in, TimePoint now) {
 
 void GroupNews::tell(EventKind kind, Rank member, std::vector<int32_t> by,
                      std::string text) {
-  if (journal_ == nullptr) return;
-  journal_->add({0, kind, group_, self_, member, std::move(by), std::move(text)});
+  if (event_log_ == nullptr) return;
+  event_log_->add({0, kind, group_, self_, member, std::move(by), std::move(text)});
 }
 
 }  // namespace aikido::engine

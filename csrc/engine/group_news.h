@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Writer of a group's events about its members into the journal of the process
-// (trace/journal.h). An ongoing state is reported once, when it begins. Progress
+// Writer of a group's events about its members into the event log of the process
+// (trace/event_log.h). An ongoing state is reported once, when it begins. Progress
 // thread.
 
 #include <optional>
@@ -16,7 +16,7 @@
 #include "base/types.h"
 #include "membership/view.h"
 #include "straggler/data_shard.h"
-#include "trace/journal.h"
+#include "trace/event_log.h"
 
 namespace aikido::engine {
 
@@ -25,9 +25,9 @@ class GroupNews {
   // A member counts as recovered if no backup has stood in for it for this time.
   static constexpr Duration kCalm = std::chrono::seconds(10);
 
-  // `journal` may be null; then nothing is written. Otherwise it must outlive this
+  // `event_log` may be null; then nothing is written. Otherwise it must outlive this
   // object.
-  GroupNews(trace::Journal* journal, std::string group, Rank self, int32_t size);
+  GroupNews(trace::EventLog* event_log, std::string group, Rank self, int32_t size);
 
   // The shards of `rank` move to other members. Reported once until the next view.
   void on_late(Rank rank);
@@ -48,7 +48,7 @@ class GroupNews {
   void tell(trace::EventKind kind, Rank member, std::vector<int32_t> by = {},
             std::string text = {});
 
-  trace::Journal* const journal_;
+  trace::EventLog* const event_log_;
   const std::string group_;
   const Rank self_;
   RankSet late_;

@@ -42,7 +42,7 @@ GroupTrace::GroupTrace(trace::Recorder* recorder, const std::string& group, Rank
                        int32_t size)
     : recorder_(recorder),
       self_(self),
-      news_(recorder == nullptr ? nullptr : &recorder->journal(), group, self, size),
+      news_(recorder == nullptr ? nullptr : &recorder->event_log(), group, self, size),
       called_(static_cast<size_t>(size)),
       members_(RankSet::full(size)),
       begun_(static_cast<size_t>(size)) {

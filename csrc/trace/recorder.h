@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/own_process.h"
-#include "trace/journal.h"
+#include "trace/event_log.h"
 #include "trace/ring.h"
 #include "trace/span.h"
 
@@ -85,7 +85,7 @@ class Recorder {
   Taken take();
 
   // Events of members of all groups of the process, recorded whether armed or not.
-  Journal& journal() { return journal_; }
+  EventLog& event_log() { return event_log_; }
 
  private:
   Ring* ring_of_this_thread();
@@ -100,7 +100,7 @@ class Recorder {
   std::atomic<bool> is_armed_{false};
   std::atomic<int64_t> step_{0};
   std::atomic<uint64_t> num_dropped_{0};
-  Journal journal_;
+  EventLog event_log_;
 
   std::mutex mutex_;
   // Guarded by mutex_.

@@ -30,12 +30,12 @@ Lines lines_of(const std::vector<trace::Event>& events) {
 }
 
 struct Told {
-  trace::Journal journal;
-  GroupNews news{&journal, "test", Rank(0), 4};
+  trace::EventLog log;
+  GroupNews news{&log, "test", Rank(0), 4};
   uint64_t seen = 0;
 
   Lines take() {
-    const auto events = journal.after(seen);
+    const auto events = log.after(seen);
     if (!events.empty()) seen = events.back().number;
     return lines_of(events);
   }
@@ -58,7 +58,7 @@ membership::View view_of(const std::vector<int32_t>& members,
 TEST_CASE("an event names its group, the member and the reason") {
   Told t;
   t.news.on_lost(Rank(3), {Code::kPeerLost, "rank 3 is lost", Rank(3)});
-  const auto events = t.journal.after(0);
+  const auto events = t.log.after(0);
   REQUIRE(events.size() == 1);
   CHECK(events[0].group == "test");
   CHECK(events[0].self == Rank(0));
@@ -131,7 +131,7 @@ TEST_CASE("stand-ins for a member are reported when they begin, and not each tim
   CHECK(t.take() == Lines{"stood_in 1 by 2"});
 }
 
-TEST_CASE("without a journal nothing is reported") {
+TEST_CASE("without a log nothing is reported") {
   GroupNews news(nullptr, "test", Rank(0), 4);
   news.on_late(Rank(1));
   news.on_silent({Rank(1)});
@@ -142,7 +142,7 @@ TEST_CASE("without a journal nothing is reported") {
 
 namespace {
 
-// A cluster whose members each have a journal.
+// A cluster whose members each have a log.
 struct Journals {
   Cluster cluster;
 
@@ -154,7 +154,9 @@ struct Journals {
     };
     return options;
   }
-  Lines of(int32_t rank) { return lines_of(cluster.recorder(rank).journal().after(0)); }
+  Lines of(int32_t rank) {
+    return lines_of(cluster.recorder(rank).event_log().after(0));
+  }
 };
 
 constexpr engine::HeartbeatOptions kHeartbeat{seconds(1), seconds(30)};
@@ -191,6 +193,6 @@ TEST_CASE(
   REQUIRE(j.cluster.run_until_done(answers, milliseconds(1000)));
   for (const int32_t r : {1, 2, 3})
     CHECK(j.of(r) == Lines{"lost 0", "shards_moved 0 by 1 2 3", "out 0"});
-  const auto told = j.cluster.recorder(1).journal().after(0);
+  const auto told = j.cluster.recorder(1).event_log().after(0);
   CHECK(told[0].text.starts_with("rank 0 is lost to group \"test\""));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "trace/journal.h"
+#include "trace/event_log.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,14 +13,14 @@ const char* name_of(EventKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-void Journal::add(Event event) {
+void EventLog::add(Event event) {
   const std::lock_guard lock(mutex_);
   event.number = ++last_;
   events_.push_back(std::move(event));
   if (events_.size() > kRoom) events_.pop_front();
 }
 
-std::vector<Event> Journal::after(uint64_t number) const {
+std::vector<Event> EventLog::after(uint64_t number) const {
   const std::lock_guard lock(mutex_);
   const auto first =
       std::upper_bound(events_.begin(), events_.end(), number,

@@ -42,7 +42,7 @@ struct Event {
   std::string text;  // kLost: the error text that callers get
 };
 
-class Journal {
+class EventLog {
  public:
   static constexpr size_t kRoom = 4096;
 

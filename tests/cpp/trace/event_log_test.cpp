@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "trace/journal.h"
+#include "trace/event_log.h"
 
 #include <string>
 
@@ -9,7 +9,7 @@
 using namespace aikido;
 using trace::Event;
 using trace::EventKind;
-using trace::Journal;
+using trace::EventLog;
 
 namespace {
 
@@ -22,36 +22,35 @@ Event lost(int32_t member) {
 
 }  // namespace
 
-TEST_CASE("each reader of the journal gets the events that are new to it, in order") {
-  Journal journal;
-  CHECK(journal.after(0).empty());
-  journal.add(lost(3));
-  journal.add(lost(1));
-  const auto all = journal.after(0);
+TEST_CASE("each reader of the log gets the events that are new to it, in order") {
+  EventLog log;
+  CHECK(log.after(0).empty());
+  log.add(lost(3));
+  log.add(lost(1));
+  const auto all = log.after(0);
   REQUIRE(all.size() == 2);
   CHECK(all[0].number == 1);
   CHECK(all[0].member == Rank(3));
   CHECK(all[1].number == 2);
   CHECK(all[1].member == Rank(1));
-  CHECK(journal.after(2).empty());
-  journal.add(lost(2));
-  CHECK(journal.after(0).size() == 3);
-  const auto news = journal.after(2);
+  CHECK(log.after(2).empty());
+  log.add(lost(2));
+  CHECK(log.after(0).size() == 3);
+  const auto news = log.after(2);
   REQUIRE(news.size() == 1);
   CHECK(news[0].member == Rank(2));
-  CHECK(journal.after(100).empty());
+  CHECK(log.after(100).empty());
 }
 
-TEST_CASE(
-    "a journal without a reader keeps the latest events, with a gap in the numbers") {
-  Journal journal;
-  for (size_t i = 0; i < Journal::kRoom + 5; ++i)
-    journal.add(lost(static_cast<int32_t>(i)));
-  const auto events = journal.after(0);
-  REQUIRE(events.size() == Journal::kRoom);
+TEST_CASE("a log without a reader keeps the latest events, with a gap in the numbers") {
+  EventLog log;
+  for (size_t i = 0; i < EventLog::kRoom + 5; ++i)
+    log.add(lost(static_cast<int32_t>(i)));
+  const auto events = log.after(0);
+  REQUIRE(events.size() == EventLog::kRoom);
   CHECK(events.front().number == 6);
   CHECK(events.front().member == Rank(5));
-  CHECK(events.back().number == Journal::kRoom + 5);
+  CHECK(events.back().number == EventLog::kRoom + 5);
 }
 
 TEST_CASE("each kind of event has a name of its own") {
