@@ -357,7 +357,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
       return send_clock(from, trace_.on_heartbeat(header));
     case FrameKind::kGoodbye:
       peer(from).has_left = true;
-      trace_.news().on_left(from);
+      trace_.member_events().on_left(from);
       return;
     case FrameKind::kAskCalled:
       return peer(from).on_asked(header.seq);
@@ -519,7 +519,7 @@ void Group::beat(TimePoint now) {
   for (const Rank rank : heartbeats_.on_time(now)) peer(rank).beat();
   send_clock(Rank(0), trace_.question(now));
   const auto silent = heartbeats_.silent();
-  trace_.news().on_silent(silent);
+  trace_.member_events().on_silent(silent);
   if (silent.empty()) return;
   check_all_lost();
   for (const Rank rank : silent) {

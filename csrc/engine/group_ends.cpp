@@ -91,7 +91,7 @@ void Group::note_given(size_t bytes) {
 }
 
 void Group::note_stand_in(const straggler::StandIn& stand_in) {
-  trace_.news().on_stand_in(stand_in, clock_->now());
+  trace_.member_events().on_stand_in(stand_in, clock_->now());
 }
 
 void Group::drop_incoming(uint64_t seq) {
@@ -215,7 +215,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (!p.has_left) loss_ = p.lost;
   heartbeats_.remove(from);
   if (is_leaving_) return;
-  if (!p.has_left) trace_.news().on_lost(from, p.lost);
+  if (!p.has_left) trace_.member_events().on_lost(from, p.lost);
   const TimePoint now = clock_->now();
   if (!policies_.empty()) view_change_.on_lost(from, now);
   if (p.has_left) loss_due_ = now + kLeaveGrace;

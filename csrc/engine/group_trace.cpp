@@ -42,7 +42,8 @@ GroupTrace::GroupTrace(trace::Recorder* recorder, const std::string& group, Rank
                        int32_t size)
     : recorder_(recorder),
       self_(self),
-      news_(recorder == nullptr ? nullptr : &recorder->event_log(), group, self, size),
+      member_events_(recorder == nullptr ? nullptr : &recorder->event_log(), group,
+                     self, size),
       called_(static_cast<size_t>(size)),
       members_(RankSet::full(size)),
       begun_(static_cast<size_t>(size)) {
@@ -91,7 +92,7 @@ bool GroupTrace::has_to_do(const Open& open, Rank rank) const {
 }
 
 void GroupTrace::on_view(const membership::View& view) {
-  news_.on_view(view);
+  member_events_.on_view(view);
   const std::lock_guard lock(mutex_);
   members_ = view.members;
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "collectives/operation.h"
-#include "engine/group_news.h"
+#include "engine/member_events.h"
 #include "trace/clock_offset.h"
 #include "trace/recorder.h"
 #include "transport/link.h"
@@ -35,7 +35,7 @@ class GroupTrace final : private trace::Unfinished {
   // Number of the group's name, for spans of its links.
   uint16_t name() const { return name_; }
   // Events of the members. They are rare and always recorded.
-  GroupNews& news() { return news_; }
+  MemberEvents& member_events() { return member_events_; }
   // A view takes effect. Skippable calls do not wait for members outside of it.
   void on_view(const membership::View& view);
 
@@ -87,7 +87,7 @@ class GroupTrace final : private trace::Unfinished {
 
   trace::Recorder* const recorder_;
   const Rank self_;
-  GroupNews news_;
+  MemberEvents member_events_;
   uint16_t name_ = 0;
   // The progress thread changes these. It changes open_ and members_ under the lock,
   // and called_ under the lock while any call is open.

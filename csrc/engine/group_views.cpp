@@ -83,7 +83,7 @@ bool Group::suspect(Rank rank) {
     if (r != rank && view().is_owner(r) && !view_change_.is_suspected(r)) ++left;
   });
   if (2 * left < view().members.count()) return false;
-  trace_.news().on_late(rank);
+  trace_.member_events().on_late(rank);
   view_change_.suspect(rank, clock_->now());
   return true;
 }

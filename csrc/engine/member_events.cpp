@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "engine/group_news.h"
+#include "engine/member_events.h"
 
 #include <utility>
 
@@ -9,8 +9,8 @@ namespace aikido::engine {
 using trace::Event;
 using trace::EventKind;
 
-GroupNews::GroupNews(trace::EventLog* event_log, std::string group, Rank self,
-                     int32_t size)
+MemberEvents::MemberEvents(trace::EventLog* event_log, std::string group, Rank self,
+                           int32_t size)
     : event_log_(event_log),
       group_(std::move(group)),
       self_(self),
@@ -21,11 +21,11 @@ GroupNews::GroupNews(trace::EventLog* event_log, std::string group, Rank self,
       owners_(RankSet::full(size)),
       stood_in_(static_cast<size_t>(size)) {}
 
-void GroupNews::on_late(Rank rank) {
+void MemberEvents::on_late(Rank rank) {
   if (late_.insert(rank)) tell(EventKind::kLate, rank);
 }
 
-void GroupNews::on_silent(const std::vector<Rank>& ranks) {
+void MemberEvents::on_silent(const std::vector<Rank>& ranks) {
   if (ranks.empty() && silent_.count() == 0) return;
   const RankSet before = std::exchange(silent_, RankSet(silent_.world_size()));
   for (const Rank rank : ranks) {
@@ -34,11 +34,11 @@ void GroupNews::on_silent(const std::vector<Rank>& ranks) {
   }
 }
 
-void GroupNews::on_lost(Rank rank, const Status& why) {
+void MemberEvents::on_lost(Rank rank, const Status& why) {
   tell(EventKind::kLost, rank, {}, why.message());
 }
 
-void GroupNews::on_view(const membership::View& view) {
+void MemberEvents::on_view(const membership::View& view) {
   late_ = RankSet(late_.world_size());
   RankSet owners(owners_.world_size());
   std::vector<int32_t> by;
@@ -62,7 +62,7 @@ void GroupNews::on_view(const membership::View& view) {
   }
 }
 
-void GroupNews::on_stand_in(const straggler::StandIn& stand_in, TimePoint now) {
+void MemberEvents::on_stand_in(const straggler::StandIn& stand_in, TimePoint now) {
   const auto& [data_shard, backup] = stand_in;
   auto& last = stood_in_[static_cast<size_t>(data_shard.value)];
   // One event per period of stand-ins, not one per call.
@@ -71,8 +71,8 @@ void GroupNews::on_stand_in(const straggler::StandIn& stand_in, TimePoint now) {
   if (is_news) tell(EventKind::kStoodIn, data_shard, {backup.value});
 }
 
-void GroupNews::tell(EventKind kind, Rank member, std::vector<int32_t> by,
-                     std::string text) {
+void MemberEvents::tell(EventKind kind, Rank member, std::vector<int32_t> by,
+                        std::string text) {
   if (event_log_ == nullptr) return;
   event_log_->add({0, kind, group_, self_, member, std::move(by), std::move(text)});
 }

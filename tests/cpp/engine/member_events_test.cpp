@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "engine/group_news.h"
+#include "engine/member_events.h"
 
 #include <chrono>
 #include <string>
@@ -11,7 +11,7 @@
 
 using namespace aikido;
 using namespace aikido::testing;
-using engine::GroupNews;
+using engine::MemberEvents;
 using std::chrono::minutes;
 using std::chrono::seconds;
 using Lines = std::vector<std::string>;
@@ -31,7 +31,7 @@ Lines lines_of(const std::vector<trace::Event>& events) {
 
 struct Told {
   trace::EventLog log;
-  GroupNews news{&log, "test", Rank(0), 4};
+  MemberEvents member_events{&log, "test", Rank(0), 4};
   uint64_t seen = 0;
 
   Lines take() {
@@ -57,7 +57,7 @@ membership::View view_of(const std::vector<int32_t>& members,
 
 TEST_CASE("an event names its group, the member and the reason") {
   Told t;
-  t.news.on_lost(Rank(3), {Code::kPeerLost, "rank 3 is lost", Rank(3)});
+  t.member_events.on_lost(Rank(3), {Code::kPeerLost, "rank 3 is lost", Rank(3)});
   const auto events = t.log.after(0);
   REQUIRE(events.size() == 1);
   CHECK(events[0].group == "test");
@@ -69,52 +69,52 @@ TEST_CASE("an event names its group, the member and the reason") {
 
 TEST_CASE("a late member is reported once in each view") {
   Told t;
-  for (int i = 0; i < 1000; ++i) t.news.on_late(Rank(2));
-  t.news.on_late(Rank(1));
+  for (int i = 0; i < 1000; ++i) t.member_events.on_late(Rank(2));
+  t.member_events.on_late(Rank(1));
   CHECK(t.take() == Lines{"late 2", "late 1"});
-  t.news.on_view(view_of({0, 1, 2, 3}, {0, 1, 2, 3}));
+  t.member_events.on_view(view_of({0, 1, 2, 3}, {0, 1, 2, 3}));
   CHECK(t.take().empty());
-  t.news.on_late(Rank(2));
+  t.member_events.on_late(Rank(2));
   CHECK(t.take() == Lines{"late 2"});
 }
 
 TEST_CASE("a silent member is reported once until it is heard again") {
   Told t;
-  t.news.on_silent({});
+  t.member_events.on_silent({});
   CHECK(t.take().empty());
-  for (int i = 0; i < 1000; ++i) t.news.on_silent({Rank(1)});
+  for (int i = 0; i < 1000; ++i) t.member_events.on_silent({Rank(1)});
   CHECK(t.take() == Lines{"silent 1"});
-  t.news.on_silent({Rank(1), Rank(3)});
+  t.member_events.on_silent({Rank(1), Rank(3)});
   CHECK(t.take() == Lines{"silent 3"});
-  t.news.on_silent({Rank(3)});
-  t.news.on_silent({Rank(1), Rank(3)});
+  t.member_events.on_silent({Rank(3)});
+  t.member_events.on_silent({Rank(1), Rank(3)});
   CHECK(t.take() == Lines{"silent 1"});
-  t.news.on_silent({});
-  t.news.on_silent({Rank(3)});
+  t.member_events.on_silent({});
+  t.member_events.on_silent({Rank(3)});
   CHECK(t.take() == Lines{"silent 3"});
 }
 
 TEST_CASE("a view reports moved shards, and excluded and rejoined members") {
   Told t;
-  t.news.on_view(view_of({0, 1, 2, 3}, {0, 2, 3, 0}));
+  t.member_events.on_view(view_of({0, 1, 2, 3}, {0, 2, 3, 0}));
   CHECK(t.take() == Lines{"shards_moved 1 by 0 2 3"});
-  t.news.on_view(view_of({0, 2, 3}, {0, 2, 3}));
+  t.member_events.on_view(view_of({0, 2, 3}, {0, 2, 3}));
   CHECK(t.take() == Lines{"out 1"});
-  t.news.on_view(view_of({0, 1, 2}, {0, 2}));
+  t.member_events.on_view(view_of({0, 1, 2}, {0, 2}));
   CHECK(t.take() == Lines{"back 1", "shards_moved 3 by 0 2", "out 3"});
-  t.news.on_view(view_of({0, 1, 2}, {0, 2}));
+  t.member_events.on_view(view_of({0, 1, 2}, {0, 2}));
   CHECK(t.take().empty());
-  t.news.on_view(view_of({0, 1, 2, 3}, {0, 1, 2}));
+  t.member_events.on_view(view_of({0, 1, 2, 3}, {0, 1, 2}));
   CHECK(t.take() == Lines{"shards_back 1", "back 3"});
 }
 
 TEST_CASE("a view without a member that has said goodbye is not reported") {
   Told t;
-  t.news.on_left(Rank(3));
-  t.news.on_view(view_of({0, 1, 2}, {0, 1, 2}));
+  t.member_events.on_left(Rank(3));
+  t.member_events.on_view(view_of({0, 1, 2}, {0, 1, 2}));
   CHECK(t.take().empty());
-  t.news.on_left(Rank(1));
-  t.news.on_view(view_of({0}, {0}));
+  t.member_events.on_left(Rank(1));
+  t.member_events.on_view(view_of({0}, {0}));
   CHECK(t.take() == Lines{"shards_moved 2 by 0", "out 2"});
 }
 
@@ -122,22 +122,22 @@ TEST_CASE("stand-ins for a member are reported when they begin, and not each tim
   Told t;
   TimePoint now = TimePoint() + minutes(1);
   for (int i = 0; i < 100; ++i, now += seconds(1))
-    t.news.on_stand_in({Rank(1), Rank(i % 2 == 0 ? 3 : 2)}, now);
+    t.member_events.on_stand_in({Rank(1), Rank(i % 2 == 0 ? 3 : 2)}, now);
   CHECK(t.take() == Lines{"stood_in 1 by 3"});
-  t.news.on_stand_in({Rank(0), Rank(3)}, now);
+  t.member_events.on_stand_in({Rank(0), Rank(3)}, now);
   CHECK(t.take() == Lines{"stood_in 0 by 3"});
-  now += GroupNews::kCalm;
-  t.news.on_stand_in({Rank(1), Rank(2)}, now);
+  now += MemberEvents::kCalm;
+  t.member_events.on_stand_in({Rank(1), Rank(2)}, now);
   CHECK(t.take() == Lines{"stood_in 1 by 2"});
 }
 
 TEST_CASE("without a log nothing is reported") {
-  GroupNews news(nullptr, "test", Rank(0), 4);
-  news.on_late(Rank(1));
-  news.on_silent({Rank(1)});
-  news.on_lost(Rank(1), {Code::kPeerLost, "lost", Rank(1)});
-  news.on_view(view_of({0}, {0}));
-  news.on_stand_in({Rank(1), Rank(2)}, TimePoint());
+  MemberEvents member_events(nullptr, "test", Rank(0), 4);
+  member_events.on_late(Rank(1));
+  member_events.on_silent({Rank(1)});
+  member_events.on_lost(Rank(1), {Code::kPeerLost, "lost", Rank(1)});
+  member_events.on_view(view_of({0}, {0}));
+  member_events.on_stand_in({Rank(1), Rank(2)}, TimePoint());
 }
 
 namespace {

@@ -20,14 +20,14 @@
 
 namespace aikido::engine {
 
-class GroupNews {
+class MemberEvents {
  public:
   // A member counts as recovered if no backup has stood in for it for this time.
   static constexpr Duration kCalm = std::chrono::seconds(10);
 
   // `event_log` may be null; then nothing is written. Otherwise it must outlive this
   // object.
-  GroupNews(trace::EventLog* event_log, std::string group, Rank self, int32_t size);
+  MemberEvents(trace::EventLog* event_log, std::string group, Rank self, int32_t size);
 
   // The shards of `rank` move to other members. Reported once until the next view.
   void on_late(Rank rank);
