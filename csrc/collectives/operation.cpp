@@ -84,7 +84,8 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   if (!call_.is_partial()) m.turn = seq_.value;
   // A member serves a skippable call even if it has not called it, so its owner must
   // read it.
-  m.haste = call_.is_partial() ? transport::Haste::kServed : transport::Haste::kNone;
+  m.urgency =
+      call_.is_partial() ? transport::Urgency::kServed : transport::Urgency::kNone;
   m.num_receivers = num_receivers(kind);
   m.edition = edition();
   m.owner = shared_from_this();

@@ -137,7 +137,7 @@ class Group final : public transport::Timed,
   void on_link_lost(Rank from, const Status& why) override;
   uint64_t called() const override { return announced_; }
   int32_t settled() const override;
-  transport::Need need(Rank from) const override;
+  transport::WakePolicy wake_policy(Rank from) const override;
 
   // OperationHost
   Rank self() const override { return options_.self; }

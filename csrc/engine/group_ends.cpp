@@ -364,8 +364,8 @@ void Group::ask_settled() {
 // (Peer::tell_called). A trace records arrival times, so nothing waits while it runs.
 // If exactly one strict call is open, it may be known which member's bytes are needed
 // first.
-transport::Need Group::need(Rank from) const {
-  using enum transport::Need;
+transport::WakePolicy Group::wake_policy(Rank from) const {
+  using enum transport::WakePolicy;
   if (!closed_ || is_leaving_ || trace_.is_armed() || mailbox_.has_receives() ||
       mailbox_.is_busy())
     return kNow;

@@ -104,7 +104,7 @@ transport::MessageId Peer::send(OutMessage&& message) {
   // A member that has called this collective and ended it must hear of a call that does
   // not match.
   if (waits_for_call(message.header.kind) && seq <= called_)
-    message.haste = std::max(message.haste, transport::Haste::kAwaited);
+    message.urgency = std::max(message.urgency, transport::Urgency::kAwaited);
   const bool is_held = message.is_held;
   if (!is_held) told_called_ = *own_called_;
   const auto id = link_->send(std::move(message));
@@ -250,7 +250,7 @@ void Peer::note_asked(Asked& asked, uint64_t seq) {
 void Peer::answer() {
   const bool is_due = std::any_of(asked_.begin(), asked_.end(),
                                   [](const Asked& asked) { return asked.is_due(); });
-  if (!is_due || !notify(FrameKind::kCalled, transport::Haste::kServed)) return;
+  if (!is_due || !notify(FrameKind::kCalled, transport::Urgency::kServed)) return;
   for (Asked& asked : asked_) {
     if (!asked.is_due()) continue;
     const bool is_more = *asked.own < asked.up_to;
@@ -260,17 +260,18 @@ void Peer::answer() {
 }
 
 void Peer::tell_called() {
-  if (told_called_ < *own_called_) notify(FrameKind::kCalled, transport::Haste::kNone);
+  if (told_called_ < *own_called_)
+    notify(FrameKind::kCalled, transport::Urgency::kNone);
 }
 
 // Returns true if the peer will see the present numbers.
-bool Peer::notify(FrameKind kind, transport::Haste haste) {
+bool Peer::notify(FrameKind kind, transport::Urgency urgency) {
   if (!link_ || !lost || std::exchange(notice_->is_out, true)) return false;
   OutMessage m;
   m.header.kind = kind;
   m.header.epoch = *epoch_;
   m.priority = transport::kControlPriority;
-  m.haste = haste;
+  m.urgency = urgency;
   m.owner = notice_;
   send(std::move(m));
   return true;

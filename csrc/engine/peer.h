@@ -92,7 +92,7 @@ class Peer {
   // either number has grown.
   void answer();
   // Sends a heartbeat. At most one is queued, however slowly the peer reads.
-  void beat() { notify(transport::FrameKind::kHeartbeat, transport::Haste::kServed); }
+  void beat() { notify(transport::FrameKind::kHeartbeat, transport::Urgency::kServed); }
 
   // Collective `seq` failed here. With 0 the group failed, and collectives up to
   // `spared` need nothing more of this member. If two calls differ, an abort also
@@ -148,7 +148,7 @@ class Peer {
     bool is_due() const { return from > 0 && *own >= from; }
   };
   void note_asked(Asked& asked, uint64_t seq);
-  bool notify(transport::FrameKind kind, transport::Haste haste);
+  bool notify(transport::FrameKind kind, transport::Urgency urgency);
   void ask(transport::FrameKind kind, uint64_t seq);
   bool is_held_result(uint64_t seq);
   void let_go(const std::vector<transport::MessageId>& ids);

@@ -13,7 +13,7 @@
 
 #include "base/copy.h"
 #include "base/status.h"
-#include "transport/need.h"
+#include "transport/wake_policy.h"
 
 namespace aikido::transport {
 
@@ -30,7 +30,7 @@ class StreamHandler {
   // There may be room. Called again and again while the link waits for room.
   virtual void on_writable() = 0;
   // Urgency of the bytes that come from now on.
-  virtual Need need() const = 0;
+  virtual WakePolicy wake_policy() const = 0;
 };
 
 class ByteStream {
@@ -45,9 +45,9 @@ class ByteStream {
   virtual Result<size_t> write(std::span<const iovec> parts) = 0;
   // A turn of writes has ended. The peer may be woken, if the written bytes are urgent
   // enough.
-  virtual void push(Haste) {}
+  virtual void push(Urgency) {}
   // As push(), for a part of a turn whose rest takes longer than a wake-up.
-  virtual void push_at_once(Haste) {}
+  virtual void push_at_once(Urgency) {}
   // Sets whether on_writable() is called.
   virtual void wait_for_room(bool waits) = 0;
   // True if this process holds none of the written bytes any more.

@@ -66,7 +66,9 @@ class LanedLink final : public Link {
     }
     uint64_t called() const override { return owner->handler_->called(); }
     int32_t settled() const override { return owner->handler_->settled(); }
-    Need need(Rank from) const override { return owner->handler_->need(from); }
+    WakePolicy wake_policy(Rank from) const override {
+      return owner->handler_->wake_policy(from);
+    }
 
     LanedLink* owner = nullptr;
     Lane lane = Lane::kBulk;

@@ -15,7 +15,7 @@
 #include "base/types.h"
 #include "transport/frame.h"
 #include "transport/message_id.h"
-#include "transport/need.h"
+#include "transport/wake_policy.h"
 
 namespace aikido::transport {
 
@@ -46,7 +46,7 @@ struct OutMessage {
   // no such number; goes behind all messages that were sent before.
   uint64_t turn = 0;
   bool is_held = false;  // waits until let_go()
-  Haste haste = Haste::kServed;
+  Urgency urgency = Urgency::kServed;
   // Number of members that get the same bytes of this kind, shard and offset from the
   // owner.
   size_t num_receivers = 1;
@@ -79,7 +79,7 @@ class LinkHandler {
   // Value of the `settled` field of outgoing frames.
   virtual int32_t settled() const = 0;
   // Urgency of the data of that peer.
-  virtual Need need(Rank from) const = 0;
+  virtual WakePolicy wake_policy(Rank from) const = 0;
 };
 
 class Link {

@@ -60,12 +60,12 @@ std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
   return taken;
 }
 
-bool RingWriter::must_wake_reader(Haste haste, bool has_blocks) {
+bool RingWriter::must_wake_reader(Urgency urgency, bool has_blocks) {
   const uint32_t sleeps = state_->reader_sleeps.load();
   // The flag states for which data the reader may sleep on; kAsleep wakes for
   // everything.
-  const bool can_wait = (sleeps == kPatient && haste < Haste::kServed) ||
-                        (sleeps == kCalm && haste < Haste::kAwaited);
+  const bool can_wait = (sleeps == kPatient && urgency < Urgency::kServed) ||
+                        (sleeps == kCalm && urgency < Urgency::kAwaited);
   if (can_wait && has_blocks && has_room() && state_->is_ended.load() == 0)
     return false;
   // exchange(), because the reader may have woken by itself: only one side clears the
@@ -118,11 +118,11 @@ bool RingReader::must_wake_writer() {
          state_->writer_sleeps.exchange(0) != 0;
 }
 
-bool RingReader::rest(Need need) {
-  using enum Need;
-  state_->reader_sleeps.store(need == kNow    ? kAsleep
-                              : need == kNews ? kCalm
-                                              : kPatient);
+bool RingReader::rest(WakePolicy policy) {
+  using enum WakePolicy;
+  state_->reader_sleeps.store(policy == kNow    ? kAsleep
+                              : policy == kNews ? kCalm
+                                                : kPatient);
   // Checked after the flag was stored; see Note [sleeping and waking].
   if (!has_bytes() && state_->is_ended.load() == 0) return true;
   wake();

@@ -33,7 +33,7 @@
 #include <span>
 
 #include "base/copy.h"
-#include "transport/need.h"
+#include "transport/wake_policy.h"
 
 namespace aikido::transport {
 
@@ -75,7 +75,7 @@ class RingWriter {
   void end() { state_->is_ended.store(1); }
   // True if the reader sleeps although there are bytes for it, or the end, and must be
   // woken. `has_blocks`: there is also much room beside the ring.
-  bool must_wake_reader(Haste haste, bool has_blocks = true);
+  bool must_wake_reader(Urgency urgency, bool has_blocks = true);
 
   // Bytes that the next write takes at least. The whole ring if that write will report
   // an error.
@@ -112,7 +112,7 @@ class RingReader {
   bool has_bytes() const { return state_->written.load() != read_; }
   // From now on the writer wakes the reader for the data of `need`, or when half of the
   // ring is full. False: there is such data already.
-  bool rest(Need need);
+  bool rest(WakePolicy policy);
   void wake() { state_->reader_sleeps.store(0, std::memory_order_relaxed); }
 
  private:

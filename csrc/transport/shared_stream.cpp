@@ -72,13 +72,13 @@ Result<size_t> SharedStream::write(std::span<const iovec> parts) {
 }
 
 // The wake-up is sent at the end of the turn, so several writes cause only one.
-void SharedStream::push(Haste haste) {
-  haste_ = std::max(haste_, haste);
+void SharedStream::push(Urgency urgency) {
+  urgency_ = std::max(urgency_, urgency);
   if (!std::exchange(is_bell_due_, true)) loop_->request_flush(this);
 }
 
-void SharedStream::push_at_once(Haste haste) {
-  haste_ = std::max(haste_, haste);
+void SharedStream::push_at_once(Urgency urgency) {
+  urgency_ = std::max(urgency_, urgency);
   ring_if_due();
 }
 
@@ -89,7 +89,7 @@ void SharedStream::flush() {
 
 void SharedStream::ring_if_due() {
   const bool has_blocks = !lender_ || lender_->has_room();
-  if (writer_.must_wake_reader(std::exchange(haste_, Haste::kNone), has_blocks))
+  if (writer_.must_wake_reader(std::exchange(urgency_, Urgency::kNone), has_blocks))
     ring_bell();
 }
 
@@ -189,7 +189,7 @@ bool SharedStream::rest() {
   // A peer that is gone sends no wake-up, so the loop must go on polling.
   if (has_gone_) return false;
   rests_ = true;
-  return reader_.rest(handler_->need()) && (!waits_for_room_ || rest_for_room());
+  return reader_.rest(handler_->wake_policy()) && (!waits_for_room_ || rest_for_room());
 }
 
 }  // namespace aikido::transport

@@ -32,8 +32,8 @@ class SharedStream final : public ByteStream,
 
   void start(StreamHandler* handler) override;
   Result<size_t> write(std::span<const iovec> parts) override;
-  void push(Haste haste) override;
-  void push_at_once(Haste haste) override;
+  void push(Urgency urgency) override;
+  void push_at_once(Urgency urgency) override;
   void wait_for_room(bool waits) override { waits_for_room_ = waits; }
   // Always true: the peer can read written bytes even if this process ends.
   bool is_drained() const override { return true; }
@@ -75,7 +75,7 @@ class SharedStream final : public ByteStream,
   bool has_gone_ = false;  // the peer has gone
   bool waits_for_room_ = false;
   bool is_bell_due_ = false;
-  Haste haste_ = Haste::kNone;  // urgency of the due wake-up
+  Urgency urgency_ = Urgency::kNone;  // urgency of the due wake-up
 };
 
 }  // namespace aikido::transport

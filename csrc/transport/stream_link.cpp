@@ -87,7 +87,7 @@ bool StreamLink::send_at_once(const OutMessage& m) {
     stream_->hang_up();
     return false;
   }
-  stream_->push(m.haste);
+  stream_->push(m.urgency);
   scheduler_.count_passed();
   trace_.on_queued(id, m);
   trace_.on_picked(id, 0, m.bytes);
@@ -314,7 +314,7 @@ bool StreamLink::gather(const Turn& turn, size_t* lent) {
     Outgoing& out = outgoing_.emplace_back();
     out.chunk = *chunk;
     out.priority = m.priority;
-    haste_ = std::max(haste_, m.haste);
+    urgency_ = std::max(urgency_, m.urgency);
     begin_with(out.prefix, m, *chunk, *block);
     if (*block != 0) {
       *lent += chunk->bytes;
@@ -335,8 +335,8 @@ bool StreamLink::gather(const Turn& turn, size_t* lent) {
 size_t StreamLink::write_some(const Turn& turn) {
   size_t total = 0;
   set_waiting(write_turn(turn, &total));
-  if (total > 0) stream_->push(haste_);
-  if (outgoing_.empty()) haste_ = Haste::kNone;
+  if (total > 0) stream_->push(urgency_);
+  if (outgoing_.empty()) urgency_ = Urgency::kNone;
   return total;
 }
 
@@ -372,7 +372,7 @@ bool StreamLink::write_turn(const Turn& turn, size_t* total) {
       stop_sending();
       return false;
     }
-    if (*total - before >= kWakeBytes) stream_->push_at_once(haste_);
+    if (*total - before >= kWakeBytes) stream_->push_at_once(urgency_);
     *total += *written;
     if (*written == 0) return true;
     advance(*written);

@@ -86,7 +86,7 @@ class StreamLink final : public Link,
 
   void on_readable() override { read_some(); }
   void on_writable() override;
-  Need need() const override { return handler_->need(peer_); }
+  WakePolicy wake_policy() const override { return handler_->wake_policy(peer_); }
   void flush() override;
   bool is_ordered() const;
   void set_waiting(bool waits);
@@ -153,7 +153,7 @@ class StreamLink final : public Link,
   size_t num_last_ = 0;  // messages with leaves_last since hurry()
   RecycledDeque<Outgoing> outgoing_{recycler_};
   size_t outgoing_bytes_ = 0;
-  Haste haste_ = Haste::kNone;  // highest in outgoing_, and of this turn
+  Urgency urgency_ = Urgency::kNone;  // highest in outgoing_, and of this turn
   SentMessages sent_;
   bool finishing_ = false;
   bool half_closed_ = false;

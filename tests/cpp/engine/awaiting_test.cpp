@@ -16,7 +16,7 @@
 using namespace aikido;
 using namespace aikido::testing;
 using transport::FrameKind;
-using transport::Haste;
+using transport::Urgency;
 
 namespace {
 
@@ -67,14 +67,14 @@ TEST_CASE("data of a strict call can wait for the call of the peer") {
   lone.call(call_with(straggler::Kind::kWaitAll));
   REQUIRE(lone.spy->sent.size() == 1);
   CHECK(lone.spy->sent[0].header.kind == FrameKind::kContrib);
-  CHECK(lone.spy->sent[0].haste == Haste::kNone);
+  CHECK(lone.spy->sent[0].urgency == Urgency::kNone);
 }
 
 TEST_CASE("data of a call that may skip wakes a peer that has not called") {
   Lone lone;
   lone.call(call_with(straggler::Kind::kSkip));
   REQUIRE_FALSE(lone.spy->sent.empty());
-  for (const auto& m : lone.spy->sent) CHECK(m.haste == Haste::kServed);
+  for (const auto& m : lone.spy->sent) CHECK(m.urgency == Urgency::kServed);
 }
 
 TEST_CASE(
@@ -85,7 +85,7 @@ TEST_CASE(
   owner.group.end_turn();
   REQUIRE(sent.size() == 1);
   CHECK(sent[0].header.kind == FrameKind::kCalled);
-  CHECK(sent[0].haste == Haste::kNone);
+  CHECK(sent[0].urgency == Urgency::kNone);
   if (sent[0].owner) sent[0].owner->on_sent(sent[0].token);
   transport::FrameHeader question;
   question.kind = FrameKind::kAskCalled;
@@ -93,7 +93,7 @@ TEST_CASE(
   owner.group.handler()->on_frame(Rank(1), question);
   REQUIRE(sent.size() == 2);
   CHECK(sent[1].header.kind == FrameKind::kCalled);
-  CHECK(sent[1].haste == Haste::kServed);
+  CHECK(sent[1].urgency == Urgency::kServed);
 }
 
 TEST_CASE("a peer that has called is woken for data that may not fit its call") {
@@ -102,8 +102,8 @@ TEST_CASE("a peer that has called is woken for data that may not fit its call") 
   lone.call(call_with(straggler::Kind::kWaitAll));
   lone.call(call_with(straggler::Kind::kWaitAll));
   REQUIRE(lone.spy->sent.size() == 2);
-  CHECK(lone.spy->sent[0].haste == Haste::kAwaited);
-  CHECK(lone.spy->sent[1].haste == Haste::kNone);
+  CHECK(lone.spy->sent[0].urgency == Urgency::kAwaited);
+  CHECK(lone.spy->sent[1].urgency == Urgency::kNone);
 }
 
 TEST_CASE("a message can wait for its receive, and an abort cannot wait") {
@@ -117,16 +117,17 @@ TEST_CASE("a message can wait for its receive, and an abort cannot wait") {
   const auto& sent = lone.spy->sent;
   REQUIRE_FALSE(sent.empty());
   CHECK(sent.front().header.kind == FrameKind::kP2pData);
-  CHECK(sent.front().haste == Haste::kNone);
+  CHECK(sent.front().urgency == Urgency::kNone);
   CHECK(std::count_if(sent.begin(), sent.end(), [](const transport::OutMessage& m) {
-          return m.header.kind == FrameKind::kAbort && m.haste == Haste::kServed;
+          return m.header.kind == FrameKind::kAbort && m.urgency == Urgency::kServed;
         }) == 1);
 }
 
 TEST_CASE("a member without calls under way awaits nothing") {
   Cluster cluster({.size = 2});
   const auto awaits = [&] {
-    return cluster.group(0).handler()->need(Rank(1)) == transport::Need::kNow;
+    return cluster.group(0).handler()->wake_policy(Rank(1)) ==
+           transport::WakePolicy::kNow;
   };
   CHECK_FALSE(awaits());
   SECTION("a collective") {
@@ -173,8 +174,8 @@ TEST_CASE(
     std::vector<int32_t> now;
     for (int32_t from = 0; from < 4; ++from) {
       if (from == rank) continue;
-      const auto need = cluster.group(rank).handler()->need(Rank(from));
-      if (need == transport::Need::kNow) now.push_back(from);
+      const auto policy = cluster.group(rank).handler()->wake_policy(Rank(from));
+      if (policy == transport::WakePolicy::kNow) now.push_back(from);
     }
     return now;
   };

@@ -537,7 +537,9 @@ class Puppet final : public transport::LinkHandler {
   void on_link_lost(Rank, const Status&) override { is_lost = true; }
   uint64_t called() const override { return 0; }
   int32_t settled() const override { return 0; }
-  transport::Need need(Rank) const override { return transport::Need::kNow; }
+  transport::WakePolicy wake_policy(Rank) const override {
+    return transport::WakePolicy::kNow;
+  }
   bool is_lost = false;
 
  private:

@@ -42,7 +42,9 @@ struct RecordingHandler final : transport::LinkHandler {
   }
   uint64_t called() const override { return num_called; }
   int32_t settled() const override { return 0; }
-  transport::Need need(Rank) const override { return transport::Need::kNow; }
+  transport::WakePolicy wake_policy(Rank) const override {
+    return transport::WakePolicy::kNow;
+  }
 
   std::map<uint64_t, std::vector<std::byte>> messages, extensions;  // by seq
   std::map<uint64_t, size_t> received;

@@ -73,7 +73,9 @@ class Simulation::Door final : public transport::LinkHandler {
   }
   uint64_t called() const override { return inside_->called(); }
   int32_t settled() const override { return inside_->settled(); }
-  transport::Need need(Rank from) const override { return inside_->need(from); }
+  transport::WakePolicy wake_policy(Rank from) const override {
+    return inside_->wake_policy(from);
+  }
 
  private:
   Simulation* simulation_;

@@ -70,7 +70,7 @@ struct Keeper final : LinkHandler {
   void on_link_lost(Rank, const Status&) override {}
   uint64_t called() const override { return 0; }
   int32_t settled() const override { return 0; }
-  Need need(Rank) const override { return Need::kNow; }
+  WakePolicy wake_policy(Rank) const override { return WakePolicy::kNow; }
 
   StreamLink* link = nullptr;
   BufferPool pool{1 << 20};
@@ -90,9 +90,11 @@ struct LendingStream final : ByteStream {
     what += "write" + std::to_string(parts.size()) + " ";
     return all;
   }
-  void push(Haste haste) override { what += "push" + std::to_string(int(haste)) + " "; }
-  void push_at_once(Haste haste) override {
-    what += "wake" + std::to_string(int(haste)) + " ";
+  void push(Urgency urgency) override {
+    what += "push" + std::to_string(int(urgency)) + " ";
+  }
+  void push_at_once(Urgency urgency) override {
+    what += "wake" + std::to_string(int(urgency)) + " ";
   }
   void wait_for_room(bool) override {}
   bool is_drained() const override { return true; }
@@ -225,7 +227,7 @@ TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
   const auto data = pattern(bytes, 1), small = pattern(100);
   for (const auto* of : {&data, &small}) {
     OutMessage m = message(1, *of);
-    m.haste = of == &data ? Haste::kAwaited : Haste::kServed;
+    m.urgency = of == &data ? Urgency::kAwaited : Urgency::kServed;
     link.send(std::move(m));
   }
   here.loop.post([&] { here.loop.stop(); });

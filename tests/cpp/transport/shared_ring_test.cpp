@@ -97,65 +97,66 @@ TEST_CASE("the end is seen after the last byte", "[unit]") {
 TEST_CASE("only sleeping sides are woken, and no side sleeps while there is work",
           "[unit]") {
   Ring ring(64);
-  const Haste haste = GENERATE(Haste::kNone, Haste::kServed);
-  CHECK(ring.reader.rest(Need::kNow));
+  const Urgency urgency = GENERATE(Urgency::kNone, Urgency::kServed);
+  CHECK(ring.reader.rest(WakePolicy::kNow));
   ring.write(pattern(1));
-  CHECK(ring.writer.must_wake_reader(haste));
-  CHECK_FALSE(ring.writer.must_wake_reader(haste));  // once
-  CHECK_FALSE(ring.reader.rest(Need::kNow));
-  CHECK_FALSE(ring.writer.must_wake_reader(haste));  // it did not sleep
+  CHECK(ring.writer.must_wake_reader(urgency));
+  CHECK_FALSE(ring.writer.must_wake_reader(urgency));  // once
+  CHECK_FALSE(ring.reader.rest(WakePolicy::kNow));
+  CHECK_FALSE(ring.writer.must_wake_reader(urgency));  // it did not sleep
   ring.read(1);
-  CHECK(ring.reader.rest(Need::kNow));
+  CHECK(ring.reader.rest(WakePolicy::kNow));
   ring.reader.wake();
   ring.write(pattern(1));
-  CHECK_FALSE(ring.writer.must_wake_reader(haste));
+  CHECK_FALSE(ring.writer.must_wake_reader(urgency));
   ring.read(1);
   ring.writer.end();
-  CHECK_FALSE(ring.reader.rest(Need::kNow));
+  CHECK_FALSE(ring.reader.rest(WakePolicy::kNow));
 }
 
 TEST_CASE("a reader that needs other data first is woken to serve, or if half is full",
           "[unit]") {
   Ring ring(64);
-  CHECK(ring.reader.rest(Need::kLater));
+  CHECK(ring.reader.rest(WakePolicy::kLater));
   ring.write(pattern(32));
-  CHECK_FALSE(ring.writer.must_wake_reader(Haste::kAwaited));
+  CHECK_FALSE(ring.writer.must_wake_reader(Urgency::kAwaited));
   SECTION("data that other members wait for this member to handle") {
-    CHECK(ring.writer.must_wake_reader(Haste::kServed));
+    CHECK(ring.writer.must_wake_reader(Urgency::kServed));
   }
   SECTION("more than half of the ring") {
     ring.write(pattern(1));
-    CHECK(ring.writer.must_wake_reader(GENERATE(Haste::kNone, Haste::kAwaited)));
+    CHECK(ring.writer.must_wake_reader(GENERATE(Urgency::kNone, Urgency::kAwaited)));
   }
 }
 
 TEST_CASE("a sleeping side is woken for the end", "[unit]") {
   Ring ring(64);
-  CHECK(ring.reader.rest(GENERATE(Need::kNow, Need::kNews, Need::kLater)));
+  CHECK(ring.reader.rest(
+      GENERATE(WakePolicy::kNow, WakePolicy::kNews, WakePolicy::kLater)));
   ring.writer.end();
-  CHECK(ring.writer.must_wake_reader(Haste::kNone));
+  CHECK(ring.writer.must_wake_reader(Urgency::kNone));
 }
 
 TEST_CASE(
     "a reader that waits for nothing is woken for urgent data, or if half is full",
     "[unit]") {
   Ring ring(64);
-  CHECK(ring.reader.rest(Need::kNews));
+  CHECK(ring.reader.rest(WakePolicy::kNews));
   ring.write(pattern(32));
-  CHECK_FALSE(ring.writer.must_wake_reader(Haste::kNone));
+  CHECK_FALSE(ring.writer.must_wake_reader(Urgency::kNone));
   SECTION("urgent data") {
-    CHECK(ring.writer.must_wake_reader(Haste::kAwaited));
+    CHECK(ring.writer.must_wake_reader(Urgency::kAwaited));
   }
   SECTION("more than half of the ring") {
     ring.write(pattern(1));
-    CHECK(ring.writer.must_wake_reader(Haste::kNone));
+    CHECK(ring.writer.must_wake_reader(Urgency::kNone));
   }
   SECTION("the reader reads before it sleeps, and awaits data by then") {
-    CHECK_FALSE(ring.reader.rest(Need::kNews));
+    CHECK_FALSE(ring.reader.rest(WakePolicy::kNews));
     ring.read(32);
-    CHECK(ring.reader.rest(Need::kNow));
+    CHECK(ring.reader.rest(WakePolicy::kNow));
     ring.write(pattern(1));
-    CHECK(ring.writer.must_wake_reader(Haste::kNone));
+    CHECK(ring.writer.must_wake_reader(Urgency::kNone));
   }
 }
 
@@ -199,7 +200,7 @@ TEST_CASE("two threads exchange megabytes through a page, and both sleep at time
       const size_t n =
           ring.write(std::span(data).subspan(at, std::min<size_t>(kBytes - at, 3000)));
       at += n;
-      if (ring.writer.must_wake_reader(Haste::kAwaited)) reader_bell.store(1);
+      if (ring.writer.must_wake_reader(Urgency::kAwaited)) reader_bell.store(1);
       if (n > 0) continue;
       ring.writer.rest();
       if (ring.writer.has_room())
@@ -213,7 +214,7 @@ TEST_CASE("two threads exchange megabytes through a page, and both sleep at time
     const auto part = ring.read(1700);
     got.insert(got.end(), part.begin(), part.end());
     if (ring.reader.must_wake_writer()) writer_bell.store(1);
-    if (part.empty() && ring.reader.rest(Need::kNow)) wait_for(reader_bell);
+    if (part.empty() && ring.reader.rest(WakePolicy::kNow)) wait_for(reader_bell);
   }
   writer.join();
   CHECK((got == data));

@@ -43,7 +43,7 @@ struct Side final : StreamHandler {
     }
   }
   void on_writable() override { write_on(); }
-  transport::Need need() const override { return need_now; }
+  transport::WakePolicy wake_policy() const override { return need_now; }
   void write_on() {
     while (put < data.size()) {
       const iovec from{const_cast<std::byte*>(data.data()) + put, data.size() - put};
@@ -51,7 +51,7 @@ struct Side final : StreamHandler {
       if (!n || *n == 0) break;
       put += *n;
     }
-    stream->push(haste);
+    stream->push(urgency);
     stream->wait_for_room(put < data.size());
     if (put == data.size() && ends) stream->end_sending();
   }
@@ -67,8 +67,8 @@ struct Side final : StreamHandler {
   std::atomic<size_t> num_got = 0;
   size_t put = 0;
   bool ends = true;
-  transport::Haste haste = transport::Haste::kServed;
-  transport::Need need_now = transport::Need::kNow;
+  transport::Urgency urgency = transport::Urgency::kServed;
+  transport::WakePolicy need_now = transport::WakePolicy::kNow;
   Status why;
   std::thread thread;
 };
@@ -141,14 +141,14 @@ TEST_CASE("data without urgency waits until the reader looks, or urgent data com
           "[tcp]") {
   Pair two;
   two.a.ends = two.b.ends = false;
-  two.b.need_now = transport::Need::kNews;
-  two.a.haste = transport::Haste::kNone;
+  two.b.need_now = transport::WakePolicy::kNews;
+  two.a.urgency = transport::Urgency::kNone;
   two.a.run();
   two.b.run();
-  const auto give = [&](size_t bytes, transport::Haste haste) {
+  const auto give = [&](size_t bytes, transport::Urgency urgency) {
     std::promise<void> given;
-    two.a.loop.post([&, bytes, haste] {
-      two.a.haste = haste;
+    two.a.loop.post([&, bytes, urgency] {
+      two.a.urgency = urgency;
       two.a.data.resize(bytes);
       two.a.write_on();
     });
@@ -158,13 +158,13 @@ TEST_CASE("data without urgency waits until the reader looks, or urgent data com
     given.get_future().wait();
   };
   std::this_thread::sleep_for(milliseconds(50));  // both sleep
-  give(1, transport::Haste::kNone);
+  give(1, transport::Urgency::kNone);
   CHECK_FALSE(two.comes(1, milliseconds(50)));
   two.b.loop.post([] {});
   CHECK(two.comes(1, seconds(10)));
   std::this_thread::sleep_for(milliseconds(50));
-  give(2, transport::Haste::kNone);
-  give(3, transport::Haste::kAwaited);
+  give(2, transport::Urgency::kNone);
+  give(3, transport::Urgency::kAwaited);
   CHECK(two.comes(3, seconds(10)));
   two.end();
 }
@@ -180,7 +180,7 @@ TEST_CASE("an immediate push wakes the peer while our turn goes on", "[tcp]") {
     const std::byte data{};
     const iovec from{const_cast<std::byte*>(&data), 1};
     auto n = two.a.stream->write({&from, 1});
-    two.a.stream->push_at_once(transport::Haste::kServed);
+    two.a.stream->push_at_once(transport::Urgency::kServed);
     is_seen.set_value(n && *n == 1 && two.comes(1, seconds(10)));
   });
   CHECK(is_seen.get_future().get());
@@ -227,7 +227,7 @@ TEST_CASE("a peer is woken by its wake-up flag, or by bytes until it has sent on
   Fd passed;
   REQUIRE(receive_with(peer, bytes, passed) == 1);
   CHECK(Doorbell(std::move(passed)).is_there());
-  REQUIRE(sleeper.rest(Need::kNow));
+  REQUIRE(sleeper.rest(WakePolicy::kNow));
   side.loop.post([&] {
     side.data = pattern(100);
     side.write_on();

@@ -18,7 +18,7 @@ namespace {
 struct Calls final : StreamHandler {
   void on_readable() override { ++num_readable; }
   void on_writable() override { ++num_writable; }
-  Need need() const override { return Need::kNow; }
+  WakePolicy wake_policy() const override { return WakePolicy::kNow; }
   int num_readable = 0;
   int num_writable = 0;
 };

@@ -85,7 +85,7 @@ struct FullStream final : ByteStream {
     }
     return all;
   }
-  void push(Haste haste) override { pushes.push_back(haste); }
+  void push(Urgency urgency) override { pushes.push_back(urgency); }
   void wait_for_room(bool waits) override { waits_for_room = waits; }
   bool is_drained() const override { return true; }
   size_t room() const override { return room_for_sure; }
@@ -114,7 +114,7 @@ struct FullStream final : ByteStream {
   size_t written = 0;
   std::vector<std::byte> taken;
   size_t room_for_sure = 0;
-  std::vector<Haste> pushes;  // urgency of each push of written bytes
+  std::vector<Urgency> pushes;  // urgency of each push of written bytes
   std::vector<std::byte> incoming;
   std::vector<Caching> readings;
 };
@@ -155,16 +155,16 @@ TEST_CASE("a push follows the written bytes and has their urgency") {
   const auto data = pattern(100);
   const auto owner = std::make_shared<CountingOwner>();
   // The end of a message is reported in another flush, which has nothing to write.
-  const auto send_in_a_turn = [&](std::vector<Haste> of_messages) {
-    for (const Haste haste : of_messages) {
+  const auto send_in_a_turn = [&](std::vector<Urgency> of_messages) {
+    for (const Urgency urgency : of_messages) {
       OutMessage m = message(1, data, owner);
-      m.haste = haste;
+      m.urgency = urgency;
       link.send(std::move(m));
     }
     over.run_a_turn();
     return std::exchange(stream.pushes, {});
   };
-  using enum Haste;
+  using enum Urgency;
   CHECK(send_in_a_turn({kNone}) == std::vector{kNone});
   CHECK(send_in_a_turn({kServed}) == std::vector{kServed});
   CHECK(send_in_a_turn({kNone, kNone}) == std::vector{kNone});
@@ -181,7 +181,7 @@ TEST_CASE("a message that surely fits is written at once if nothing is ahead of 
   const auto of = [&](size_t bytes) {
     OutMessage m = message(1, data, owner);
     m.bytes = bytes;
-    m.haste = Haste::kAwaited;
+    m.urgency = Urgency::kAwaited;
     return m;
   };
   const size_t frame = kHeaderBytes + 100;
@@ -191,7 +191,7 @@ TEST_CASE("a message that surely fits is written at once if nothing is ahead of 
     stream.room_for_sure = frame;
     CHECK(link.send_at_once(of(100)));
     CHECK(stream.written == frame);
-    CHECK(stream.pushes == std::vector{Haste::kAwaited});
+    CHECK(stream.pushes == std::vector{Urgency::kAwaited});
     CHECK(chunks() == 1);
     over.run_a_turn();
     CHECK(stream.written == frame);
