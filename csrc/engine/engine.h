@@ -34,7 +34,7 @@ class Engine {
  public:
   // Listens on `host` (a numeric address of this machine) and starts the thread.
   // `shared_memory_bytes`: bytes in each direction, with each member on this host; 0:
-  // none. `credit_bytes`: see transport/uplink_credit.h; 0: derived from the measured
+  // none. `credit_bytes`: see transport/inflight_limit.h; 0: derived from the measured
   // rate. kInvalidArgument: `host` is no address of this machine, or the system
   // provides no descriptors or no thread.
   static Result<std::shared_ptr<Engine>> start(const std::string& host,

@@ -22,20 +22,20 @@ constexpr size_t kTurnBytes = 1 << 20;
 Uplink::Uplink(EventLoop* loop, size_t credit_bytes)
     : loop_(loop),
       timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
-      credit_(credit_bytes) {
+      limit_(credit_bytes) {
   if (!timer_.is_open()) throw std::system_error(errno, std::generic_category());
   loop_->add(timer_.get(), EPOLLIN, this);
 }
 
 void Uplink::add(Sender* sender) {
-  entries_.push_back({sender, credit_.add(sender->segment_bytes())});
+  entries_.push_back({sender, limit_.add(sender->segment_bytes())});
 }
 
 void Uplink::remove(Sender* sender) {
   const auto it = std::find_if(entries_.begin(), entries_.end(),
                                [&](const Entry& e) { return e.sender == sender; });
   if (it == entries_.end()) return;
-  credit_.remove(it->flow);
+  limit_.remove(it->flow);
   entries_.erase(it);
 }
 
@@ -69,17 +69,17 @@ bool Uplink::can_start(const Entry& entry) const {
 // rate, so one look per sample is enough.
 void Uplink::look() {
   const TimePoint now = loop_->now();
-  credit_.set_aim(is_urgent() ? UplinkCredit::kUrgent : UplinkCredit::kStale);
-  if (credit_.credit() == UplinkCredit::kNoBound && now - looked_ < RateMeter::kSample)
+  limit_.set_aim(is_urgent() ? InflightLimit::kUrgent : InflightLimit::kStale);
+  if (limit_.bytes() == InflightLimit::kNoBound && now - looked_ < RateMeter::kSample)
     return;
   looked_ = now;
   for (const Entry& e : entries_) {
-    credit_.on_look(e.flow, e.sender->outstanding(), has_more(e), now);
+    limit_.on_look(e.flow, e.sender->outstanding(), has_more(e), now);
   }
-  credit_.end_look(now);
-  const size_t credit = credit_.credit();
-  counters_.credit_bytes = credit == UplinkCredit::kNoBound ? 0 : credit;
-  counters_.bytes_per_s = static_cast<uint64_t>(credit_.bytes_per_s());
+  limit_.end_look(now);
+  const size_t limit = limit_.bytes();
+  counters_.credit_bytes = limit == InflightLimit::kNoBound ? 0 : limit;
+  counters_.bytes_per_s = static_cast<uint64_t>(limit_.bytes_per_s());
 }
 
 // Highest class of all links, if another link has only lower classes: the class that
@@ -96,14 +96,14 @@ std::optional<Priority> Uplink::ahead() const {
   return highest == lowest ? std::nullopt : highest;
 }
 
-UplinkCredit::Grant Uplink::grant(const Entry& entry,
-                                  std::optional<Priority> ahead) const {
-  using enum UplinkCredit::Standing;
+InflightLimit::Grant Uplink::grant(const Entry& entry,
+                                   std::optional<Priority> ahead) const {
+  using enum InflightLimit::Standing;
   const auto& scheduler = entry.sender->scheduler();
   const bool is_ahead = ahead && !scheduler.is_empty() && scheduler.highest() == *ahead;
   // A begun frame is written to its end, even if that needs less than a chunk.
   const bool may_ask = !ahead && !entry.sender->has_begun();
-  return credit_.next_chunk(entry.flow, is_ahead ? kAhead : may_ask ? kEqual : kBehind);
+  return limit_.next_chunk(entry.flow, is_ahead ? kAhead : may_ask ? kEqual : kBehind);
 }
 
 // Chooses the link of the next chunk: a begun frame first, then by class. Equal links
@@ -114,7 +114,7 @@ Uplink::Choice Uplink::choose(std::optional<Priority> ahead) {
   for (size_t i = 1; i <= entries_.size(); ++i) {
     const Entry& e = entries_[(last_ + i) % entries_.size()];
     if (!can_start(e)) continue;
-    const UplinkCredit::Grant its = grant(e, ahead);
+    const InflightLimit::Grant its = grant(e, ahead);
     if (its.bytes == 0) continue;
     if (e.sender->has_begun()) {
       best = {&e, its};
@@ -132,7 +132,7 @@ Uplink::Choice Uplink::choose(std::optional<Priority> ahead) {
 // True if no link has to wait for another: there is no limit, and all links have the
 // same single class.
 bool Uplink::all_are_equal() const {
-  if (credit_.credit() != UplinkCredit::kNoBound) return false;
+  if (limit_.bytes() != InflightLimit::kNoBound) return false;
   std::optional<Priority> common;
   for (const Entry& e : entries_) {
     if (e.sender->scheduler().is_empty()) continue;
@@ -163,7 +163,7 @@ void Uplink::flush() {
   look();
   size_t total = 0;
   const auto note_written = [&](const Entry& entry, size_t bytes, bool is_question) {
-    credit_.on_written(entry.flow, bytes, is_question);
+    limit_.on_written(entry.flow, bytes, is_question);
     total += bytes;
   };
   // Without order between the links, whole turns save system calls.
@@ -182,7 +182,7 @@ void Uplink::flush() {
   bool is_left = false;
   for (const Entry& e : entries_) {
     is_left = is_left || can_start(e);
-    if (!has_more(e)) credit_.on_written_out(e.flow);
+    if (!has_more(e)) limit_.on_written_out(e.flow);
   }
   if (is_left) wake_after(total >= kTurnBytes ? Duration(1) : next_look(total > 0));
 }
@@ -190,10 +190,10 @@ void Uplink::flush() {
 // A peer may read nothing for a long time. So looks without a written chunk become
 // rarer.
 Duration Uplink::next_look(bool did_write) {
-  const Duration soon = credit_.next_look();
-  wait_ = did_write || credit_.is_moving()
+  const Duration soon = limit_.next_look();
+  wait_ = did_write || limit_.is_moving()
               ? soon
-              : std::clamp(2 * wait_, soon, UplinkCredit::kLatest);
+              : std::clamp(2 * wait_, soon, InflightLimit::kLatest);
   return wait_;
 }
 

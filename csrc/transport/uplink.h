@@ -9,9 +9,9 @@
 // expects such calls, or calls are made whose messages are likely to be cancelled. Then
 // a link does not write by itself, but asks for a turn. The next chunk is that of the
 // highest class of all links whose peer takes data. Equal links take turns. The kernel
-// gets no more than the limit of bytes in flight allows (uplink_credit.h). So few bytes
-// are ahead of urgent data, and few bytes leave that have become useless. In all other
-// cases links write by themselves, and nothing is counted or asked of the kernel.
+// gets no more than the limit of bytes in flight allows (inflight_limit.h). So few
+// bytes are ahead of urgent data, and few bytes leave that have become useless. In all
+// other cases links write by themselves, and nothing is counted or asked of the kernel.
 
 #include <optional>
 #include <vector>
@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "transport/event_loop.h"
+#include "transport/inflight_limit.h"
 #include "transport/scheduler.h"
 #include "transport/send_counters.h"
-#include "transport/uplink_credit.h"
 
 namespace aikido::transport {
 
@@ -54,7 +54,7 @@ class Uplink final : private Flushable, private FdHandler {
     virtual size_t write_many() = 0;
   };
 
-  // `credit_bytes`: see UplinkCredit. `loop` must have stopped before the uplink is
+  // `credit_bytes`: see InflightLimit. `loop` must have stopped before the uplink is
   // destroyed. Throws std::system_error if the kernel refuses a timer.
   Uplink(EventLoop* loop, size_t credit_bytes);
 
@@ -80,11 +80,11 @@ class Uplink final : private Flushable, private FdHandler {
  private:
   struct Entry {
     Sender* sender;
-    size_t flow;  // in credit_
+    size_t flow;  // in limit_
   };
   struct Choice {
     const Entry* entry = nullptr;  // null: no link has a turn
-    UplinkCredit::Grant grant;
+    InflightLimit::Grant grant;
   };
 
   bool is_urgent() const { return num_keepers_ > 0 || urgent_until_ > loop_->now(); }
@@ -92,7 +92,7 @@ class Uplink final : private Flushable, private FdHandler {
   void on_events(uint32_t events) override;
   void look();
   std::optional<Priority> ahead() const;
-  UplinkCredit::Grant grant(const Entry& entry, std::optional<Priority> ahead) const;
+  InflightLimit::Grant grant(const Entry& entry, std::optional<Priority> ahead) const;
   Choice choose(std::optional<Priority> ahead);
   bool has_more(const Entry& entry) const;
   bool can_start(const Entry& entry) const;
@@ -107,7 +107,7 @@ class Uplink final : private Flushable, private FdHandler {
   bool is_asked_ = false;
   std::vector<Entry> entries_;
   size_t last_ = 0;  // index in entries_ of the last turn
-  UplinkCredit credit_;
+  InflightLimit limit_;
   SendCounters counters_;
   Priority last_priority_ = 0;
   bool has_priority_ = false;

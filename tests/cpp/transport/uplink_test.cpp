@@ -15,7 +15,7 @@ using namespace aikido::transport;
 namespace {
 
 constexpr size_t kCredit = 64 << 10;
-constexpr size_t kChunk = kCredit / UplinkCredit::kUrgent.num_chunks;
+constexpr size_t kChunk = kCredit / InflightLimit::kUrgent.num_chunks;
 
 struct Start {
   int link;

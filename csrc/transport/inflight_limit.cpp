@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "transport/uplink_credit.h"
+#include "transport/inflight_limit.h"
 
 #include <algorithm>
 #include <utility>
@@ -31,7 +31,7 @@ std::optional<double> RateMeter::look(uint64_t delivered, bool waits, TimePoint 
   return sample;
 }
 
-size_t UplinkCredit::add(size_t segment_bytes) {
+size_t InflightLimit::add(size_t segment_bytes) {
   auto free = std::find_if(flows_.begin(), flows_.end(),
                            [](const Flow& f) { return !f.is_used; });
   if (free == flows_.end()) free = flows_.emplace(flows_.end());
@@ -43,13 +43,13 @@ size_t UplinkCredit::add(size_t segment_bytes) {
   return static_cast<size_t>(free - flows_.begin());
 }
 
-void UplinkCredit::remove(size_t link) {
+void InflightLimit::remove(size_t link) {
   gone_ += flows_[link].written;
   flows_[link] = Flow{};
   if (asker_ == link) question_end_ = 0;
 }
 
-void UplinkCredit::on_written(size_t link, size_t bytes, bool is_question) {
+void InflightLimit::on_written(size_t link, size_t bytes, bool is_question) {
   if (bytes == 0) return;
   book(flows_[link], bytes);
   burst_left_ -= std::min(burst_left_, bytes);
@@ -58,7 +58,7 @@ void UplinkCredit::on_written(size_t link, size_t bytes, bool is_question) {
   question_end_ = written_;
 }
 
-void UplinkCredit::book(Flow& flow, size_t bytes) {
+void InflightLimit::book(Flow& flow, size_t bytes) {
   flow.written += bytes;
   written_ += bytes;
   flow.chunks.push_back({flow.written, written_});
@@ -66,7 +66,8 @@ void UplinkCredit::book(Flow& flow, size_t bytes) {
   outstanding_ += bytes;
 }
 
-void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoint now) {
+void InflightLimit::on_look(size_t link, size_t outstanding, bool waits,
+                            TimePoint now) {
   Flow& flow = flows_[link];
   if (outstanding < flow.outstanding || flow.outstanding == 0) flow.moved = now;
   // Links write without this object while there is no order. Those bytes are found
@@ -88,7 +89,7 @@ void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoin
   }
 }
 
-void UplinkCredit::end_look(TimePoint now) {
+void InflightLimit::end_look(TimePoint now) {
   outstanding_ = 0;
   uint64_t delivered = gone_;
   num_waiting_ = 0;
@@ -109,16 +110,16 @@ void UplinkCredit::end_look(TimePoint now) {
   }
   if (mode_ == Mode::kOpen && now >= not_before_) begin(Mode::kBound);
   if (fixed_ > 0) {
-    credit_ = fixed_;
+    bytes_ = fixed_;
   } else {
-    credit_ = has_learnt_ ? credit_of(total_.bytes_per_s()) : kMost;
+    bytes_ = has_learnt_ ? bytes_of(total_.bytes_per_s()) : kMost;
   }
   // The burst of Note [short transfers], granted after a rest only.
   if (std::exchange(is_resting_, false) && outstanding_ <= least_)
     burst_left_ = burst_of(total_.bytes_per_s());
 }
 
-void UplinkCredit::on_written_out(size_t link) {
+void InflightLimit::on_written_out(size_t link) {
   flows_[link].waits = false;
   flows_[link].meter.pause();
   is_resting_ = std::none_of(flows_.begin(), flows_.end(),
@@ -128,19 +129,19 @@ void UplinkCredit::on_written_out(size_t link) {
 
 // True if bytes from before the present limit are in flight. Then the limit is not the
 // reason that data waits.
-bool UplinkCredit::is_excused() const {
+bool InflightLimit::is_excused() const {
   return std::any_of(flows_.begin(), flows_.end(),
-                     [&](const Flow& flow) { return flow.outstanding > credit_; });
+                     [&](const Flow& flow) { return flow.outstanding > bytes_; });
 }
 
-void UplinkCredit::begin(Mode mode) {
+void InflightLimit::begin(Mode mode) {
   mode_ = mode;
   num_samples_ = 0;
   sum_ = last_few_ = 0;
   if (mode == Mode::kBound) steps_ = 1;
 }
 
-void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
+void InflightLimit::on_sample(double bytes_per_s, TimePoint now) {
   if (mode_ == Mode::kOpen) return;
   if (mode_ == Mode::kBound && was_excused_) return;
   ++num_samples_;
@@ -175,7 +176,7 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
   begin(Mode::kLearn);
 }
 
-void UplinkCredit::end_learning(TimePoint now) {
+void InflightLimit::end_learning(TimePoint now) {
   if (sum_ == 0) return begin(Mode::kLearn);
   // First phase: the rate is learnt with kMost until it no longer grows.
   const double before = std::exchange(learnt_, sum_ / kSamples);
@@ -200,31 +201,31 @@ void UplinkCredit::end_learning(TimePoint now) {
   begin(is_starved ? Mode::kOpen : Mode::kBound);
 }
 
-size_t UplinkCredit::credit_of(double bytes_per_s) const {
+size_t InflightLimit::bytes_of(double bytes_per_s) const {
   if (bytes_per_s == 0 || steps_ > kMostSteps) return kNoBound;
   const double worth = bytes_per_s * to_seconds(aim_.residence);
-  const double credit = std::max(static_cast<double>(least_), worth);
-  if (credit >= kMost) return kNoBound;
-  return static_cast<size_t>(steps_ * credit);
+  const double limit = std::max(static_cast<double>(least_), worth);
+  if (limit >= kMost) return kNoBound;
+  return static_cast<size_t>(steps_ * limit);
 }
 
 // Note [short transfers] in the header.
-size_t UplinkCredit::burst_of(double bytes_per_s) const {
-  if (!has_learnt_ || credit_ == kNoBound || fixed_ > 0) return 0;
+size_t InflightLimit::burst_of(double bytes_per_s) const {
+  if (!has_learnt_ || bytes_ == kNoBound || fixed_ > 0) return 0;
   const auto worth = static_cast<size_t>(bytes_per_s * to_seconds(aim_.burst));
-  return worth > credit_ ? worth : 0;
+  return worth > bytes_ ? worth : 0;
 }
 
-size_t UplinkCredit::chunk_bytes() const {
-  return credit_ == kNoBound ? kNoBound
-                             : std::max(kLeastChunk, credit_ / aim_.num_chunks);
+size_t InflightLimit::chunk_bytes() const {
+  return bytes_ == kNoBound ? kNoBound
+                            : std::max(kLeastChunk, bytes_ / aim_.num_chunks);
 }
 
-size_t UplinkCredit::room(size_t link, Standing standing) const {
-  if (credit_ == kNoBound) return kNoBound;
+size_t InflightLimit::room(size_t link, Standing standing) const {
+  if (bytes_ == kNoBound) return kNoBound;
   const Flow& flow = flows_[link];
   // A link must not use up the limit of all links, unless its data is more urgent.
-  size_t own = credit_;
+  size_t own = bytes_;
   if (const double rate = flow.meter.bytes_per_s();
       rate > 0 && fixed_ == 0 && standing != Standing::kAhead) {
     const size_t least = std::max({chunk_bytes(), kLeastSegments * flow.segment_bytes,
@@ -234,11 +235,11 @@ size_t UplinkCredit::room(size_t link, Standing standing) const {
   }
   const size_t on_its_way =
       fixed_ > 0 ? outstanding_ : std::min<uint64_t>(outstanding_, written_ - left_);
-  const size_t left = credit_ - std::min(credit_, on_its_way);
+  const size_t left = bytes_ - std::min(bytes_, on_its_way);
   return std::min(left, own - std::min(own, flow.outstanding));
 }
 
-UplinkCredit::Grant UplinkCredit::next_chunk(size_t link, Standing standing) const {
+InflightLimit::Grant InflightLimit::next_chunk(size_t link, Standing standing) const {
   const size_t whole = chunk_bytes();
   if (burst_left_ >= kLeastChunk && !flows_[link].is_stuck)
     return {std::max(whole, burst_left_), false};
@@ -251,7 +252,7 @@ UplinkCredit::Grant UplinkCredit::next_chunk(size_t link, Standing standing) con
   return may_ask ? Grant{kLeastChunk, true} : Grant{};
 }
 
-Duration UplinkCredit::next_look() const {
+Duration InflightLimit::next_look() const {
   const double rate = std::max(learnt_, total_.bytes_per_s());
   if (rate == 0) return kSoonest;
   const double ns = 1e9 * static_cast<double>(chunk_bytes()) / rate;

@@ -89,7 +89,7 @@ class RateMeter {
   bool is_busy_ = false;  // data has waited at each look of the sample
 };
 
-class UplinkCredit {
+class InflightLimit {
  public:
   // Aim of the limit: residence time and number of chunks of the bytes in flight.
   // kUrgent applies if some data may be urgent, kStale if only useless bytes could be
@@ -139,7 +139,7 @@ class UplinkCredit {
   static constexpr Duration kLatest = std::chrono::milliseconds(10);
 
   // `fixed`: bytes of a fixed limit; 0: the limit follows the rate.
-  explicit UplinkCredit(size_t fixed) : fixed_(fixed) {}
+  explicit InflightLimit(size_t fixed) : fixed_(fixed) {}
 
   void set_aim(const Aim& aim) {
     aim_ = aim;
@@ -159,8 +159,8 @@ class UplinkCredit {
   // All data of the link was written. Nothing waits until more data comes.
   void on_written_out(size_t link);
 
-  size_t credit() const { return credit_; }  // kNoBound: no limit
-  size_t chunk_bytes() const;                // longest chunk to send
+  size_t bytes() const { return bytes_; }  // kNoBound: no limit
+  size_t chunk_bytes() const;              // longest chunk to send
   // Urgency of the link's data compared with the other links: equal, more urgent, or
   // such that the link may not send a question.
   enum class Standing { kEqual, kAhead, kBehind };
@@ -194,7 +194,7 @@ class UplinkCredit {
     RateMeter meter;
     std::deque<Chunk> chunks{};  // not acknowledged
   };
-  size_t credit_of(double bytes_per_s) const;
+  size_t bytes_of(double bytes_per_s) const;
   size_t burst_of(double bytes_per_s) const;
   void book(Flow& flow, size_t bytes);
 
@@ -208,7 +208,7 @@ class UplinkCredit {
 
   size_t fixed_;
   Aim aim_ = kUrgent;
-  size_t credit_ = kNoBound;
+  size_t bytes_ = kNoBound;
   Mode mode_ = Mode::kLearn;
   int num_samples_ = 0;       // in this mode; at most kLowSamples in kBound
   double sum_ = 0;            // of the samples in this mode

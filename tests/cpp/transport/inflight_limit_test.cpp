@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "transport/uplink_credit.h"
+#include "transport/inflight_limit.h"
 
 #include <algorithm>
 #include <deque>
@@ -13,8 +13,8 @@
 using namespace aikido;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using transport::InflightLimit;
 using transport::RateMeter;
-using transport::UplinkCredit;
 
 namespace {
 
@@ -37,8 +37,8 @@ struct Net {
   };
 
   Net(size_t num_links, double rate, Duration round_trip, size_t fixed = 0)
-      : credit(fixed), uplink(rate), trip(round_trip) {
-    for (size_t i = 0; i < num_links; ++i) links.push_back({credit.add(1448)});
+      : limit(fixed), uplink(rate), trip(round_trip) {
+    for (size_t i = 0; i < num_links; ++i) links.push_back({limit.add(1448)});
   }
   // Runs for `time`. All links write as much as they may, and look at the intervals
   // that the limit asks for.
@@ -46,13 +46,13 @@ struct Net {
     const TimePoint end = now + time;
     while (now < end) {
       for (Link& l : links) {
-        credit.on_look(l.flow, static_cast<size_t>(l.written - l.acknowledged),
-                       l.has_more, now);
+        limit.on_look(l.flow, static_cast<size_t>(l.written - l.acknowledged),
+                      l.has_more, now);
       }
-      credit.end_look(now);
+      limit.end_look(now);
       while (write_one()) {
       }
-      const TimePoint next = now + credit.next_look();
+      const TimePoint next = now + limit.next_look();
       for (; now < next; now += microseconds(20)) pass(microseconds(20));
     }
   }
@@ -61,11 +61,11 @@ struct Net {
     for (size_t i = 1; i <= links.size(); ++i) {
       const size_t at = (last + i) % links.size();
       Link& l = links[at];
-      const auto [most, is_question] = credit.next_chunk(l.flow);
+      const auto [most, is_question] = limit.next_chunk(l.flow);
       const size_t bytes =
           std::min({most, size_t{256} << 10, static_cast<size_t>(l.end - l.written)});
       if (!l.has_more || l.is_full(room) || bytes == 0) continue;
-      credit.on_written(l.flow, bytes, is_question);
+      limit.on_written(l.flow, bytes, is_question);
       l.written += static_cast<double>(bytes);
       if (l.written >= l.end) end_of(l);
       queue.emplace_back(at, static_cast<double>(bytes));
@@ -76,7 +76,7 @@ struct Net {
   }
   void end_of(Link& l) {
     l.has_more = false;
-    credit.on_written_out(l.flow);
+    limit.on_written_out(l.flow);
   }
   // From now on no link has anything to send, so no link looks.
   void rest(Duration time) {
@@ -127,7 +127,7 @@ struct Net {
                            [](double sum, const auto& w) { return sum + w.second; });
   }
 
-  UplinkCredit credit;
+  InflightLimit limit;
   double uplink;
   Duration trip;
   double room = 300'000;  // of a socket
@@ -178,38 +178,38 @@ TEST_CASE("a time without waiting data belongs to no sample") {
 
 TEST_CASE("rests between transfers do not count as a slow link") {
   Net net(3, 200 * kMbit, microseconds(150));
-  net.credit.set_aim(UplinkCredit::kStale);
+  net.limit.set_aim(InflightLimit::kStale);
   net.run(milliseconds(1000));
   for (int i = 0; i < 100; ++i) {
     net.rest(milliseconds(15));
     net.send(60'000);
   }
-  CHECK(net.credit.bytes_per_s() > 0.9 * 200 * kMbit);
-  CHECK(net.credit.bytes_per_s() < 1.2 * 200 * kMbit);
+  CHECK(net.limit.bytes_per_s() > 0.9 * 200 * kMbit);
+  CHECK(net.limit.bytes_per_s() < 1.2 * 200 * kMbit);
 }
 
 TEST_CASE("a short transfer after a rest goes at once, and a long one has its limit") {
   Net net(3, 200 * kMbit, microseconds(150));
-  net.credit.set_aim(UplinkCredit::kStale);
+  net.limit.set_aim(InflightLimit::kStale);
   net.run(milliseconds(1000));
   net.rest(milliseconds(20));
-  const double worth = to_seconds(UplinkCredit::kStale.burst) * 200 * kMbit;
+  const double worth = to_seconds(InflightLimit::kStale.burst) * 200 * kMbit;
   for (auto& l : net.links) l = {l.flow, l.rate, 0, {}, l.acknowledged, l.written};
   net.run(Duration(1));               // a single look
   CHECK(net.queued() > 0.8 * worth);  // some of it has left
   CHECK(net.queued() < 1.2 * worth + 30'000);
   for (int ms = 0; ms < 50; ++ms) {
     net.run(milliseconds(1));
-    if (ms > 6) CHECK(net.queued() < 1.5 * double(net.credit.credit()));
+    if (ms > 6) CHECK(net.queued() < 1.5 * double(net.limit.bytes()));
   }
 }
 
 TEST_CASE("no short transfer goes at once while there may be urgent data") {
   Net net(3, 200 * kMbit, microseconds(150));
-  net.credit.set_aim(UplinkCredit::kStale);
+  net.limit.set_aim(InflightLimit::kStale);
   net.run(milliseconds(1000));
   net.rest(milliseconds(20));
-  net.credit.set_aim(UplinkCredit::kUrgent);
+  net.limit.set_aim(InflightLimit::kUrgent);
   for (auto& l : net.links) l.has_more = true;
   net.run(Duration(1));
   CHECK(net.queued() < 20'000);
@@ -217,28 +217,28 @@ TEST_CASE("no short transfer goes at once while there may be urgent data") {
 
 TEST_CASE("a slow link has its limit after a rest, too") {
   Net net(3, 10 * kMbit, microseconds(150));
-  net.credit.set_aim(UplinkCredit::kStale);
+  net.limit.set_aim(InflightLimit::kStale);
   net.run(milliseconds(1000));
   net.rest(milliseconds(100));
   for (auto& l : net.links) l.has_more = true;
   net.run(Duration(1));
-  CHECK(net.queued() <= 1.5 * double{UplinkCredit::kLeast} + 3 * 5800);
+  CHECK(net.queued() <= 1.5 * double{InflightLimit::kLeast} + 3 * 5800);
 }
 
 TEST_CASE("the limit fills a link of any rate, and delays urgent data only shortly") {
   const bool is_urgent = GENERATE(true, false);
-  const auto aim = is_urgent ? UplinkCredit::kUrgent : UplinkCredit::kStale;
+  const auto aim = is_urgent ? InflightLimit::kUrgent : InflightLimit::kStale;
   for (const double mbit : {50., 100., 200., 500., 1000.}) {
     for (const size_t num_links : {1u, 3u, 7u}) {
       const double worth = to_seconds(aim.residence) * mbit * kMbit;
-      if (worth >= UplinkCredit::kMost) continue;  // no limit
+      if (worth >= InflightLimit::kMost) continue;  // no limit
       Net net(num_links, mbit * kMbit, microseconds(150));
-      net.credit.set_aim(aim);
+      net.limit.set_aim(aim);
       net.run(milliseconds(1000));
       CAPTURE(mbit, num_links, is_urgent);
       CHECK(net.used(milliseconds(200)) > 0.96);
-      const double least = 1.5 * std::max(double{UplinkCredit::kLeast},
-                                          double{UplinkCredit::kLeastSegments * 1448} *
+      const double least = 1.5 * std::max(double{InflightLimit::kLeast},
+                                          double{InflightLimit::kLeastSegments * 1448} *
                                               double(num_links));
       CHECK(net.queued() < std::max(least, 1.5 * worth));
     }
@@ -247,7 +247,7 @@ TEST_CASE("the limit fills a link of any rate, and delays urgent data only short
 
 TEST_CASE("a link with late acknowledgements delays no other link") {
   Net net(3, 200 * kMbit, microseconds(150));
-  net.credit.set_aim(UplinkCredit::kStale);
+  net.limit.set_aim(InflightLimit::kStale);
   net.run(milliseconds(1000));
   net.links[0].more_trip = milliseconds(15);
   const auto of_others = [&] {
@@ -261,7 +261,7 @@ TEST_CASE("a link with late acknowledgements delays no other link") {
 
 TEST_CASE("the last bytes to a late peer delay no other link for long") {
   Net net(3, 200 * kMbit, microseconds(150));
-  net.credit.set_aim(UplinkCredit::kStale);
+  net.limit.set_aim(InflightLimit::kStale);
   net.run(milliseconds(1000));
   net.links[0].more_trip = milliseconds(15);
   for (const size_t i : {1, 2}) net.links[i].has_more = false;
@@ -277,20 +277,20 @@ TEST_CASE(
   const bool is_urgent = GENERATE(true, false);
   CAPTURE(is_urgent);
   Net net(15, 200 * kMbit, microseconds(150));
-  net.credit.set_aim(is_urgent ? UplinkCredit::kUrgent : UplinkCredit::kStale);
+  net.limit.set_aim(is_urgent ? InflightLimit::kUrgent : InflightLimit::kStale);
   net.run(milliseconds(1000));
   net.uplink = 0;
-  net.run(UplinkCredit::kStill / 2);
+  net.run(InflightLimit::kStill / 2);
   const double before = net.queued();
   net.run(milliseconds(5));
-  CHECK(net.queued() - before == UplinkCredit::kLeastChunk);
+  CHECK(net.queued() - before == InflightLimit::kLeastChunk);
   const auto may_ask = [&] {
     return std::any_of(net.links.begin(), net.links.end(), [&](const Net::Link& l) {
-      return net.credit.next_chunk(l.flow).bytes > 0;
+      return net.limit.next_chunk(l.flow).bytes > 0;
     });
   };
   CHECK_FALSE(may_ask());
-  net.credit.remove(net.links[net.last].flow);
+  net.limit.remove(net.links[net.last].flow);
   net.links.erase(net.links.begin() + static_cast<ptrdiff_t>(net.last));
   CHECK(may_ask());
 }
@@ -299,35 +299,35 @@ TEST_CASE("bytes that a link has written by itself count as in flight") {
   Net net(3, 200 * kMbit, microseconds(150));
   net.run(milliseconds(1000));
   for (const Net::Link& l : net.links)
-    net.credit.on_look(l.flow, l.flow == 0 ? 300'000 : 0, true, net.now);
-  net.credit.end_look(net.now);
-  CHECK(net.credit.room(1) == 0);
+    net.limit.on_look(l.flow, l.flow == 0 ? 300'000 : 0, true, net.now);
+  net.limit.end_look(net.now);
+  CHECK(net.limit.room(1) == 0);
 }
 
 TEST_CASE("a link that becomes far slower has little more than the limit on its way") {
   const size_t num_links = GENERATE(3u, 15u);
   CAPTURE(num_links);
   Net net(num_links, 200 * kMbit, microseconds(150));
-  net.credit.set_aim(UplinkCredit::kStale);
+  net.limit.set_aim(InflightLimit::kStale);
   net.run(milliseconds(1000));
-  const double before = static_cast<double>(net.credit.credit());
+  const double before = static_cast<double>(net.limit.bytes());
   net.uplink = 10 * kMbit;
   for (int ms = 0; ms < 100; ++ms) {
     net.run(milliseconds(1));
-    CHECK(net.queued() <= 1.5 * before + double{UplinkCredit::kLeastChunk});
+    CHECK(net.queued() <= 1.5 * before + double{InflightLimit::kLeastChunk});
   }
   CHECK(net.queued() <=
-        1.5 * double{UplinkCredit::kLeast} + double{UplinkCredit::kLeastChunk});
+        1.5 * double{InflightLimit::kLeast} + double{InflightLimit::kLeastChunk});
   CHECK(net.used(milliseconds(100)) > 0.97);
 }
 
 TEST_CASE("the limit is larger if bytes in flight may take longer") {
   Net net(3, 500 * kMbit, microseconds(150));
   net.run(milliseconds(1000));
-  const size_t urgent = net.credit.credit();
-  net.credit.set_aim(UplinkCredit::kStale);
+  const size_t urgent = net.limit.bytes();
+  net.limit.set_aim(InflightLimit::kStale);
   net.run(milliseconds(1000));
-  CHECK(net.credit.credit() > 50'000);
+  CHECK(net.limit.bytes() > 50'000);
   CHECK(urgent < 40'000);
 }
 
@@ -335,22 +335,22 @@ TEST_CASE("a fast link has no limit after some samples") {
   Net net(3, 10'000 * kMbit, microseconds(60));
   net.room = 1e6;
   net.run(milliseconds(100));
-  CHECK(net.credit.credit() == UplinkCredit::kNoBound);
-  CHECK(net.credit.room(net.links[1].flow) == UplinkCredit::kNoBound);
+  CHECK(net.limit.bytes() == InflightLimit::kNoBound);
+  CHECK(net.limit.room(net.links[1].flow) == InflightLimit::kNoBound);
 }
 
 TEST_CASE("the limit follows a rate down and up again") {
   Net net(3, 500 * kMbit, microseconds(150));
   net.run(milliseconds(300));
-  const size_t fast = net.credit.credit();
+  const size_t fast = net.limit.bytes();
   net.uplink = 100 * kMbit;
   net.run(milliseconds(300));
-  CHECK(net.credit.credit() < fast / 2);
+  CHECK(net.limit.bytes() < fast / 2);
   CHECK(net.used(milliseconds(200)) > 0.97);
   net.uplink = 500 * kMbit;
   net.run(milliseconds(100));
   CHECK(net.used(milliseconds(200)) > 0.97);
-  CHECK(net.credit.credit() > fast / 2);
+  CHECK(net.limit.bytes() > fast / 2);
 }
 
 TEST_CASE("a peer that takes little leaves the uplink to the others") {
@@ -381,39 +381,39 @@ TEST_CASE("a link that was slow may send a chunk when nothing is on its way") {
     for (Net::Link& l : net.links) l.has_more = false;
     net.run(milliseconds(100));
     REQUIRE(slow.written - slow.acknowledged < 1);
-    CHECK(net.credit.room(slow.flow) >= net.credit.chunk_bytes());
+    CHECK(net.limit.room(slow.flow) >= net.limit.chunk_bytes());
   }
 }
 
 TEST_CASE("the most urgent data may use up the limit of other links") {
   Net net(3, 100 * kMbit, microseconds(150));
   net.run(milliseconds(1000));
-  for (const Net::Link& l : net.links) net.credit.on_look(l.flow, 0, true, net.now);
-  net.credit.end_look(net.now);
+  for (const Net::Link& l : net.links) net.limit.on_look(l.flow, 0, true, net.now);
+  net.limit.end_look(net.now);
   const size_t flow = net.links[0].flow;
-  net.credit.on_written(flow, net.credit.room(flow));
-  CHECK(net.credit.room(flow) == 0);
-  const size_t left = net.credit.room(flow, UplinkCredit::Standing::kAhead);
-  CHECK(left >= net.credit.credit() / 3);
-  net.credit.on_written(net.links[1].flow, left);
-  CHECK(net.credit.room(flow, UplinkCredit::Standing::kAhead) <
-        net.credit.chunk_bytes() / 2);
+  net.limit.on_written(flow, net.limit.room(flow));
+  CHECK(net.limit.room(flow) == 0);
+  const size_t left = net.limit.room(flow, InflightLimit::Standing::kAhead);
+  CHECK(left >= net.limit.bytes() / 3);
+  net.limit.on_written(net.links[1].flow, left);
+  CHECK(net.limit.room(flow, InflightLimit::Standing::kAhead) <
+        net.limit.chunk_bytes() / 2);
 }
 
 TEST_CASE("an unknown link has a limit, too") {
   Net net(3, 50 * kMbit, microseconds(150));
-  net.run(UplinkCredit::kSoonest);
-  CHECK(net.credit.credit() == UplinkCredit::kMost);
-  CHECK(net.queued() <= UplinkCredit::kMost);
+  net.run(InflightLimit::kSoonest);
+  CHECK(net.limit.bytes() == InflightLimit::kMost);
+  CHECK(net.queued() <= InflightLimit::kMost);
 }
 
 TEST_CASE("a removed link leaves its share of the limit to the others") {
   Net net(2, 200 * kMbit, microseconds(150));
   net.run(milliseconds(100));
-  net.credit.remove(net.links[0].flow);
+  net.limit.remove(net.links[0].flow);
   net.links.erase(net.links.begin());
   CHECK(net.used(milliseconds(200)) > 0.95);
-  CHECK(net.credit.add(1448) == 0);
+  CHECK(net.limit.add(1448) == 0);
 }
 
 TEST_CASE("a long round trip has no limit, and is checked again at times") {
@@ -422,7 +422,7 @@ TEST_CASE("a long round trip has no limit, and is checked again at times") {
   Net net(num_links, 200 * kMbit, milliseconds(20));
   net.room = 2e6;
   CHECK(net.used(milliseconds(10'000)) > 0.8);
-  CHECK(net.credit.credit() > UplinkCredit::kMost);
+  CHECK(net.limit.bytes() > InflightLimit::kMost);
   CHECK(net.used(milliseconds(500)) > 0.95);
   CHECK(net.used(std::chrono::seconds(25)) > 0.95);
 }
@@ -431,7 +431,7 @@ TEST_CASE(
     "a bad time during a trial of a larger limit does not change the link's rate") {
   Net net(2, 200 * kMbit, microseconds(150));
   net.run(milliseconds(200));
-  const auto is_open = [&] { return net.credit.credit() > UplinkCredit::kMost / 4; };
+  const auto is_open = [&] { return net.limit.bytes() > InflightLimit::kMost / 4; };
   const auto run_until = [&](bool open) {
     const TimePoint from = net.now;
     while (is_open() != open && net.now - from < std::chrono::seconds(2))
@@ -451,17 +451,17 @@ TEST_CASE(
 TEST_CASE("lost bytes do not count against the limit") {
   Net net(2, 50 * kMbit, microseconds(150));
   net.room = 100'000;
-  while (net.credit.credit() >= UplinkCredit::kMost) net.run(milliseconds(1));
+  while (net.limit.bytes() >= InflightLimit::kMost) net.run(milliseconds(1));
   // Part of the bytes that left before the limit is lost, and is sent again slowly.
   for (Net::Link& l : net.links) l.rate = 0.02 * net.uplink;
   for (int ms = 0; ms < 60; ++ms) {
     net.run(milliseconds(1));
-    CHECK(net.credit.credit() != UplinkCredit::kNoBound);
+    CHECK(net.limit.bytes() != InflightLimit::kNoBound);
   }
   for (Net::Link& l : net.links) l.rate = 1e12;
   net.run(milliseconds(10));
   CHECK(net.used(milliseconds(100)) > 0.95);
-  CHECK(net.credit.credit() < UplinkCredit::kMost);
+  CHECK(net.limit.bytes() < InflightLimit::kMost);
 }
 
 TEST_CASE("a rate that is low at times, because others use a peer, keeps its limit") {
@@ -471,7 +471,7 @@ TEST_CASE("a rate that is low at times, because others use a peer, keeps its lim
     for (Net::Link& l : net.links) l.rate = 0.2 * net.uplink;
     for (int ms = 0; ms < 150; ++ms) {
       net.run(milliseconds(1));
-      REQUIRE(net.credit.credit() < UplinkCredit::kMost / 4);
+      REQUIRE(net.limit.bytes() < InflightLimit::kMost / 4);
     }
     for (Net::Link& l : net.links) l.rate = 1e12;
     net.run(milliseconds(450));
@@ -485,26 +485,26 @@ TEST_CASE("a rate that is low on average keeps its limit if it is high in betwee
     const bool is_low = ms % 135 < 90;
     for (Net::Link& l : net.links) l.rate = is_low ? 0.2 * net.uplink : 1e12;
     net.run(milliseconds(1));
-    REQUIRE(net.credit.credit() < UplinkCredit::kMost / 4);
+    REQUIRE(net.limit.bytes() < InflightLimit::kMost / 4);
   }
 }
 
 TEST_CASE("a link that was slow for long is not checked more rarely") {
   Net net(2, 300 * kMbit, microseconds(150));
   net.run(milliseconds(200));
-  const Duration before = net.credit.next_look();
+  const Duration before = net.limit.next_look();
   // Another sender fills the path: bytes are delayed, but arrive.
   net.trip = milliseconds(9);
   net.run(milliseconds(30));
-  CHECK(net.credit.bytes_per_s() < 100 * kMbit);
-  CHECK(net.credit.next_look() <= 2 * before);
-  CHECK(net.credit.is_moving());
+  CHECK(net.limit.bytes_per_s() < 100 * kMbit);
+  CHECK(net.limit.next_look() <= 2 * before);
+  CHECK(net.limit.is_moving());
 }
 
 TEST_CASE("one starvation is soon forgotten, and repeated starvation lasts") {
   Net net(2, 50 * kMbit, microseconds(150));
   net.run(milliseconds(200));
-  const auto is_open = [&] { return net.credit.credit() > UplinkCredit::kMost / 4; };
+  const auto is_open = [&] { return net.limit.bytes() > InflightLimit::kMost / 4; };
   const auto until = [&](bool open) {
     const TimePoint from = net.now;
     while (is_open() != open && net.now - from < std::chrono::seconds(20))
@@ -535,7 +535,7 @@ TEST_CASE("one starvation is soon forgotten, and repeated starvation lasts") {
 TEST_CASE("a fixed limit does not change") {
   Net net(2, 200 * kMbit, microseconds(150), 40'000);
   net.run(milliseconds(300));
-  CHECK(net.credit.credit() == 40'000);
-  CHECK(net.credit.chunk_bytes() == 10'000);
+  CHECK(net.limit.bytes() == 40'000);
+  CHECK(net.limit.chunk_bytes() == 10'000);
   CHECK(net.queued() < 60'000);
 }
