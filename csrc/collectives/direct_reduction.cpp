@@ -115,7 +115,7 @@ void DirectReduction::contribute_to(Rank owner, int32_t shard) {
   if (end == mine.bytes) {
     --num_held_;
     // A shard that fits into the window does not show if the window is too large.
-    if (!given.bytes && lead_ > 0) host_->learnt(owner).lead_window.on_all_went();
+    if (!given.bytes && lead_ > 0) host_->learnt(owner).send_window.on_all_went();
   }
   given.bytes = end;
 }
@@ -123,7 +123,7 @@ void DirectReduction::contribute_to(Rank owner, int32_t shard) {
 // Offset up to which this member may send, by the lead of the owner. Whole elements.
 size_t DirectReduction::most_given(Rank owner, int32_t shard) const {
   const size_t back = results_[static_cast<size_t>(shard)].bytes;
-  const size_t most = back + lead_ * host_->learnt(owner).lead_window.times();
+  const size_t most = back + lead_ * host_->learnt(owner).send_window.times();
   return most - most % whole_elements();
 }
 
@@ -144,7 +144,7 @@ void DirectReduction::on_back(Rank owner, int32_t shard) {
   if (given.timed && back >= given.timed->bytes) {
     const auto ahead =
         static_cast<double>(given.timed->ahead) / static_cast<double>(lead_);
-    host_->learnt(owner).lead_window.on_back(ahead, now - given.timed->at, now);
+    host_->learnt(owner).send_window.on_back(ahead, now - given.timed->at, now);
     given.timed.reset();
   }
   const size_t before = *given.bytes;
@@ -168,7 +168,7 @@ void DirectReduction::on_time(TimePoint now) {
   for (const Rank r : others()) {
     const auto shard = shard_of(r);
     const size_t all = shard ? plan_.num_bytes(*shard) : 0;
-    if (shard && given_to(r, all) < all) host_->learnt(r).lead_window.on_still();
+    if (shard && given_to(r, all) < all) host_->learnt(r).send_window.on_still();
   }
   lead_ = 0;
   contribute();

@@ -21,10 +21,10 @@
 // much. Bytes that a member sends earlier only fill memory and caches. Rule: a large
 // allreduce sends no more ahead of the result than the lead. The lead is
 // collectives.lead_bytes over all members, at least two chunks for each, and more on a
-// long way (lead_window.h). It is counted in whole chunks; otherwise it would split
-// chunks, and results too. If nothing comes back for kStill, in this call or another
-// call, no owner can fold, because a member is late. Then the rest is sent at once, so
-// that it has arrived when the late member calls.
+// long way (owner_send_window.h). It is counted in whole chunks; otherwise it would
+// split chunks, and results too. If nothing comes back for kStill, in this call or
+// another call, no owner can fold, because a member is late. Then the rest is sent at
+// once, so that it has arrived when the late member calls.
 
 #include <memory>
 #include <vector>

@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "collectives/call.h"
-#include "collectives/lead_window.h"
+#include "collectives/owner_send_window.h"
 #include "collectives/relay_pace.h"
 #include "membership/view.h"
 #include "straggler/group_policy.h"
@@ -42,9 +42,9 @@ struct OperationSettings {
 
 // Observations of a rank by earlier operations, for later operations.
 struct Learnt {
-  RelayPace relay_pace;      // rate at which it passes on data, see relay_feed.h
-  LeadWindow lead_window;    // bytes sent to it ahead of bytes that came back
-  TimePoint gave_back_at{};  // last time that bytes came back, in a call with a lead
+  RelayPace relay_pace;         // rate at which it passes on data, see relay_feed.h
+  OwnerSendWindow send_window;  // bytes sent to it ahead of bytes that came back
+  TimePoint gave_back_at{};     // last time that bytes came back, in a call with a lead
 };
 
 class OperationHost {

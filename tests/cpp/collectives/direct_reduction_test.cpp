@@ -159,7 +159,7 @@ TEST_CASE("the data ahead of the result is limited by the send window") {
   for (const auto& [lead_bytes, chunks] :
        {std::pair<size_t, size_t>{1, 2}, {4095, 2}, {10 * 1024 + 1000, 5}}) {
     Giver giver(lead_bytes);
-    giver.host.learnt(Rank(1)).lead_window.on_back(0, Duration(1),
+    giver.host.learnt(Rank(1)).send_window.on_back(0, Duration(1),
                                                    giver.host.clock().now());
     CHECK(giver.chunks_to(1) == chunks);
     CHECK(giver.chunks_to(2) == chunks);
@@ -178,7 +178,7 @@ TEST_CASE(
     "results that come back at once make the send window longer, also for later "
     "calls") {
   Giver giver(1);
-  collectives::LeadWindow& window = giver.host.learnt(Rank(1)).lead_window;
+  collectives::OwnerSendWindow& window = giver.host.learnt(Rank(1)).send_window;
   giver.give_back(1, Giver::kChunk);  // no time is measured before it
   giver.host.manual_clock.advance(milliseconds(5));
   giver.give_back(1, Giver::kChunk);
@@ -190,7 +190,7 @@ TEST_CASE(
 
 TEST_CASE("small pieces that come back do not release small pieces") {
   Giver giver(1);
-  giver.host.learnt(Rank(1)).lead_window.on_back(0, Duration(1),
+  giver.host.learnt(Rank(1)).send_window.on_back(0, Duration(1),
                                                  TimePoint(Duration(1)));
   for (int i = 0; i < 100; ++i) {
     giver.host.manual_clock.advance(milliseconds(1));
@@ -239,7 +239,7 @@ TEST_CASE("if no owner gives back anything for a while, the rest is sent") {
   CHECK(giver.chunks_to(1) == 30);
   CHECK(giver.chunks_to(2) == 30);
   CHECK_FALSE(giver.operation->next_look().has_value());
-  CHECK(giver.host.learnt(Rank(1)).lead_window.times() == 2);
+  CHECK(giver.host.learnt(Rank(1)).send_window.times() == 2);
   giver.give_back(1, 4 * Giver::kChunk);
   CHECK(giver.chunks_to(1) == 30);
 }
@@ -251,11 +251,11 @@ TEST_CASE("a time without results does not count for an owner that has all data"
     giver.give_back(2, Giver::kChunk);
   }
   REQUIRE((giver.chunks_to(1) == 2 && giver.chunks_to(2) == 30));
-  const size_t before = giver.host.learnt(Rank(2)).lead_window.times();
+  const size_t before = giver.host.learnt(Rank(2)).send_window.times();
   giver.operation->on_time(*giver.operation->next_look());
   CHECK(giver.chunks_to(1) == 30);
-  CHECK(giver.host.learnt(Rank(1)).lead_window.times() == 2);
-  CHECK(giver.host.learnt(Rank(2)).lead_window.times() == before);
+  CHECK(giver.host.learnt(Rank(1)).send_window.times() == 2);
+  CHECK(giver.host.learnt(Rank(2)).send_window.times() == before);
 }
 
 TEST_CASE("a send window costs nothing with a late member, and little on a long way") {

@@ -17,7 +17,7 @@
 
 namespace aikido::collectives {
 
-class LeadWindow {
+class OwnerSendWindow {
  public:
   // In smallest windows: a full window grows by one while less than kFew waits, and
   // shrinks by one if more than kMany waits. Before the first shrink it doubles.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/lead_window.h"
+#include "collectives/owner_send_window.h"
 
 #include <algorithm>
 
 #include "harness/catch.h"
 
 using namespace aikido;
-using aikido::collectives::LeadWindow;
+using aikido::collectives::OwnerSendWindow;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
@@ -19,7 +19,7 @@ namespace {
 struct Path {
   Duration way, work;
 
-  void run(LeadWindow& window, int rounds) {
+  void run(OwnerSendWindow& window, int rounds) {
     for (int i = 0; i < rounds; ++i) {
       const auto times = window.times();
       const Duration took = std::max(way + work, static_cast<int>(times) * work);
@@ -34,7 +34,7 @@ struct Path {
 }  // namespace
 
 TEST_CASE("the window stays small if the work takes longer than the way") {
-  LeadWindow window;
+  OwnerSendWindow window;
   Path path{microseconds(20), milliseconds(1)};
   path.run(window, 100);
   CHECK(window.times() <= 2);
@@ -42,21 +42,21 @@ TEST_CASE("the window stays small if the work takes longer than the way") {
 
 TEST_CASE("the window covers a long way, and is not much longer than needed") {
   for (const int windows : {2, 5, 17, 40}) {
-    LeadWindow window;
+    OwnerSendWindow window;
     Path path{milliseconds(windows), milliseconds(1)};
     path.run(window, 100);
     const auto times = static_cast<int>(window.times());
     CHECK(times >= windows);
     CHECK(times <= windows + 2);
   }
-  LeadWindow window;
+  OwnerSendWindow window;
   Path path{milliseconds(10'000), milliseconds(1)};
   path.run(window, 100);
-  CHECK(window.times() == LeadWindow::kMostTimes);
+  CHECK(window.times() == OwnerSendWindow::kMostTimes);
 }
 
 TEST_CASE("results that come back late make the window smaller, down to the smallest") {
-  LeadWindow window;
+  OwnerSendWindow window;
   Path path{milliseconds(20), milliseconds(1)};
   path.run(window, 3);
   REQUIRE(window.times() == 8);
@@ -68,7 +68,7 @@ TEST_CASE("results that come back late make the window smaller, down to the smal
 }
 
 TEST_CASE("a window that is never full gets smaller with each call") {
-  LeadWindow window;
+  OwnerSendWindow window;
   Path path{milliseconds(20), milliseconds(1)};
   path.run(window, 2);
   for (const size_t expected : {4u, 3u, 2u, 1u, 1u}) {
@@ -78,15 +78,15 @@ TEST_CASE("a window that is never full gets smaller with each call") {
 }
 
 TEST_CASE("a call to which nothing comes back makes the window one longer") {
-  LeadWindow window;
+  OwnerSendWindow window;
   window.on_still();
   CHECK(window.times() == 2);
-  for (size_t i = 0; i < 2 * LeadWindow::kMostTimes; ++i) window.on_still();
-  CHECK(window.times() == LeadWindow::kMostTimes);
+  for (size_t i = 0; i < 2 * OwnerSendWindow::kMostTimes; ++i) window.on_still();
+  CHECK(window.times() == OwnerSendWindow::kMostTimes);
 }
 
 TEST_CASE("only a full window grows") {
-  LeadWindow window;
+  OwnerSendWindow window;
   TimePoint now{Duration(1)};
   window.on_back(0.5, milliseconds(1), now);
   CHECK(window.times() == 1);
@@ -105,7 +105,7 @@ TEST_CASE("only a full window grows") {
 }
 
 TEST_CASE("a way that has become longer is measured again") {
-  LeadWindow window;
+  OwnerSendWindow window;
   Path path{milliseconds(1), milliseconds(1)};
   path.run(window, 10);
   path.way = milliseconds(30);
@@ -117,7 +117,7 @@ TEST_CASE("a way that has become longer is measured again") {
   path.way = milliseconds(1);
   path.run(window, 10);
   path.way = milliseconds(30);
-  path.now += 2 * LeadWindow::kMemory;
+  path.now += 2 * OwnerSendWindow::kMemory;
   path.run(window, 10);
   CHECK(window.times() >= 30);
 }

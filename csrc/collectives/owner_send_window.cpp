@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/lead_window.h"
+#include "collectives/owner_send_window.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace aikido::collectives {
 
-Duration LeadWindow::least_took(Duration took, TimePoint now) {
+Duration OwnerSendWindow::least_took(Duration took, TimePoint now) {
   // Two times are kept in turn, so that a time is forgotten after one to two times
   // kMemory.
   if (now - since_ >= 2 * kMemory) least_ = Duration::max();
@@ -21,7 +21,7 @@ Duration LeadWindow::least_took(Duration took, TimePoint now) {
 
 // Computes the part of the `ahead` bytes that waited: the measured time beyond the
 // shortest known time, in proportion.
-void LeadWindow::on_back(double ahead, Duration took, TimePoint now) {
+void OwnerSendWindow::on_back(double ahead, Duration took, TimePoint now) {
   took = std::max(took, Duration(1));
   const std::chrono::duration<double> least = least_took(took, now);
   const double waited = ahead * (1 - least / took);
@@ -33,11 +33,11 @@ void LeadWindow::on_back(double ahead, Duration took, TimePoint now) {
   }
 }
 
-void LeadWindow::grow(size_t by) {
+void OwnerSendWindow::grow(size_t by) {
   times_ = std::min(times_ + by, kMostTimes);
 }
 
-void LeadWindow::shrink() {
+void OwnerSendWindow::shrink() {
   times_ = std::max<size_t>(times_ - 1, 1);
 }
 
