@@ -107,9 +107,9 @@ void PartialAllreduce::contribute(int32_t s) {
   // See Note [hesitation of a member without shards].
   if (!call_.policy.rebalance || host_->view().is_owner(host_->self()))
     return post_contribution(s, 0, plan_.num_bytes(s), kContributionToken, {});
-  if (!feed_) feed_.emplace(plan_.num_shards(), contribution_bytes());
-  feed_->begin(s, plan_.num_bytes(s));
-  feed();
+  if (!paced_sends_) paced_sends_.emplace(plan_.num_shards(), contribution_bytes());
+  paced_sends_->begin(s, plan_.num_bytes(s));
+  send_paced();
 }
 
 void PartialAllreduce::post_contribution(int32_t s, size_t begin, size_t end,
@@ -123,16 +123,16 @@ void PartialAllreduce::post_contribution(int32_t s, size_t begin, size_t end,
       end - begin, begin, plan_.num_bytes(s), begin == 0, token, extra));
 }
 
-void PartialAllreduce::feed() {
-  if (!feed_ || !may_contribute() || is_over() || has_failed()) return;
-  while (const auto piece = feed_->next())
+void PartialAllreduce::send_paced() {
+  if (!paced_sends_ || !may_contribute() || is_over() || has_failed()) return;
+  while (const auto piece = paced_sends_->next())
     post_contribution(piece->stream, piece->begin, piece->end,
                       kFirstPieceToken + static_cast<uint32_t>(piece->stream), {});
 }
 
 // This member's contribution to the shard is not needed any more.
 void PartialAllreduce::withdraw(int32_t s) {
-  if (feed_) feed_->end(s);
+  if (paced_sends_) paced_sends_->end(s);
   for (const auto id : std::exchange(shard(s).contribution, {}))
     cancelled_bytes_ += host_->cancel(shard(s).owner, id);
 }
@@ -420,8 +420,8 @@ void PartialAllreduce::on_message_sent(uint32_t token) {
   }
   if (token >= kFirstPieceToken) {
     const auto s = static_cast<int32_t>(token - kFirstPieceToken);
-    if (feed_ && s < plan_.size()) feed_->on_left(s);
-    feed();
+    if (paced_sends_ && s < plan_.size()) paced_sends_->on_left(s);
+    send_paced();
   } else if (token != kContributionToken) {
     return;
   }

@@ -41,9 +41,9 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/even_feed.h"
 #include "collectives/operation.h"
 #include "collectives/owned_shard.h"
+#include "collectives/paced_sends.h"
 #include "collectives/shard_table.h"
 #include "collectives/verdict.h"
 #include "straggler/pace.h"
@@ -175,7 +175,7 @@ class PartialAllreduce final : public Operation {
   void contribute(int32_t s);
   void post_contribution(int32_t s, size_t begin, size_t end, uint32_t token,
                          std::span<const std::byte> extra);
-  void feed();
+  void send_paced();
   void withdraw(int32_t s);
   bool is_stale(Rank from, const transport::FrameHeader& header) const;
   Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
@@ -279,7 +279,7 @@ class PartialAllreduce final : public Operation {
   // which belongs to the caller again once the operation is over.
   Buffer result_;
   size_t contributions_in_flight_ = 0;
-  std::optional<EvenFeed> feed_;  // paces the contributions, if they are paced
+  std::optional<PacedSends> paced_sends_;  // paces the contributions, if they are paced
   uint64_t cancelled_bytes_ = 0;
   bool was_committed_ = false, is_passed_ = false, looks_again_ = false;
   // By rank: the frame that is being written to our memory, by code_of().

@@ -42,7 +42,7 @@ void PartialAllreduce::cut() {
   set_participants();
   shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
   shards_left_ = plan_.num_shards();
-  feed_.reset();
+  paced_sends_.reset();
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
     shard(s).is_live = true;
     shard(s).owner = owner_of(s);
@@ -176,7 +176,7 @@ void PartialAllreduce::on_view() {
     // Two copies of a data shard may differ here. Then all members have been told.
     if (has_failed()) return;
   }
-  feed();
+  send_paced();
   note_progress();
   have_own();
   expose_if_done();

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/even_feed.h"
+#include "collectives/paced_sends.h"
 
 #include <algorithm>
 #include <limits>
 
 namespace aikido::collectives {
 
-void EvenFeed::begin(int32_t stream, size_t bytes) {
+void PacedSends::begin(int32_t stream, size_t bytes) {
   const size_t num_pieces = (bytes + piece_bytes_ - 1) / piece_bytes_;
   at(stream) = {std::max<size_t>(1, num_pieces), bytes, 0, 0};
 }
 
-void EvenFeed::end(int32_t stream) {
+void PacedSends::end(int32_t stream) {
   at(stream) = {};
 }
 
-std::optional<EvenFeed::Piece> EvenFeed::next() {
+std::optional<PacedSends::Piece> PacedSends::next() {
   size_t slowest = std::numeric_limits<size_t>::max();
   Stream* next = nullptr;
   for (Stream& s : streams_) {
@@ -32,7 +32,7 @@ std::optional<EvenFeed::Piece> EvenFeed::next() {
                std::min(begin + piece_bytes_, next->bytes)};
 }
 
-void EvenFeed::on_left(int32_t stream) {
+void PacedSends::on_left(int32_t stream) {
   Stream& s = at(stream);
   // A cancelled piece leaves too. It may belong to an earlier begin(), so the count is
   // limited.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/even_feed.h"
+#include "collectives/paced_sends.h"
 
 #include <random>
 
 #include "harness/catch.h"
 
 using namespace aikido::collectives;
-using Piece = EvenFeed::Piece;
+using Piece = PacedSends::Piece;
 
 TEST_CASE("pieces go to all streams in turn, and then wait for the slowest") {
-  EvenFeed feed(2, 10);
+  PacedSends feed(2, 10);
   feed.begin(0, 100);
   feed.begin(1, 100);
-  for (size_t i = 0; i < EvenFeed::kLead; ++i) {
+  for (size_t i = 0; i < PacedSends::kLead; ++i) {
     CHECK(feed.next() == Piece{0, 10 * i, 10 * i + 10});
     CHECK(feed.next() == Piece{1, 10 * i, 10 * i + 10});
   }
@@ -27,7 +27,7 @@ TEST_CASE("pieces go to all streams in turn, and then wait for the slowest") {
 }
 
 TEST_CASE("the last piece is the rest, and a stream without bytes has one piece") {
-  EvenFeed feed(3, 10);
+  PacedSends feed(3, 10);
   feed.begin(0, 11);
   feed.begin(2, 0);
   CHECK(feed.next() == Piece{0, 0, 10});
@@ -37,15 +37,15 @@ TEST_CASE("the last piece is the rest, and a stream without bytes has one piece"
 }
 
 TEST_CASE("a stream that has ended delays no other stream, and may begin again") {
-  EvenFeed feed(2, 1);
+  PacedSends feed(2, 1);
   feed.begin(0, 1);
   feed.begin(1, 10);
   CHECK(feed.next() == Piece{0, 0, 1});
-  for (size_t i = 0; i < EvenFeed::kLead; ++i) CHECK(feed.next());
+  for (size_t i = 0; i < PacedSends::kLead; ++i) CHECK(feed.next());
   CHECK_FALSE(feed.next());
   feed.end(0);
-  for (size_t i = 0; i < EvenFeed::kLead; ++i) feed.on_left(1);
-  CHECK(feed.next() == Piece{1, EvenFeed::kLead, EvenFeed::kLead + 1});
+  for (size_t i = 0; i < PacedSends::kLead; ++i) feed.on_left(1);
+  CHECK(feed.next() == Piece{1, PacedSends::kLead, PacedSends::kLead + 1});
   feed.begin(0, 2);
   CHECK(feed.next() == Piece{0, 0, 1});
   // Pieces from before the new beginning do not count for pieces after it.
@@ -61,7 +61,7 @@ TEST_CASE(
     const auto below = [&](size_t n) { return random() % n; };
     const auto num = static_cast<int32_t>(1 + below(5));
     const size_t piece = 1 + below(20);
-    EvenFeed feed(num, piece);
+    PacedSends feed(num, piece);
     const auto count = static_cast<size_t>(num);
     std::vector<size_t> bytes(count), sent(count), pieces(count), left(count);
     for (int32_t s = 0; s < num; ++s) {
@@ -77,7 +77,7 @@ TEST_CASE(
         ++pieces[s];
         for (size_t other = 0; other < count; ++other)
           if (sent[other] < bytes[other] || left[other] < pieces[other])
-            REQUIRE(pieces[s] <= left[other] + EvenFeed::kLead);
+            REQUIRE(pieces[s] <= left[other] + PacedSends::kLead);
       }
       std::vector<int32_t> under_way;
       for (size_t s = 0; s < count; ++s)

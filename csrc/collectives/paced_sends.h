@@ -15,7 +15,7 @@
 
 namespace aikido::collectives {
 
-class EvenFeed {
+class PacedSends {
  public:
   // Pieces that keep a link busy until the news that a piece has left.
   static constexpr size_t kLead = 3;
@@ -27,7 +27,7 @@ class EvenFeed {
   };
 
   // Requires: piece_bytes > 0.
-  EvenFeed(int32_t num_streams, size_t piece_bytes)
+  PacedSends(int32_t num_streams, size_t piece_bytes)
       : piece_bytes_(piece_bytes), streams_(static_cast<size_t>(num_streams)) {}
 
   // A stream of `bytes` bytes begins, maybe again. A stream without bytes has one
