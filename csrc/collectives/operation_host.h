@@ -42,7 +42,7 @@ struct OperationSettings {
 
 // Observations of a rank by earlier operations, for later operations.
 struct Learnt {
-  RelayPace relay_pace;         // rate at which it passes on data, see relay_feed.h
+  RelayPace relay_pace;         // rate at which it passes on data, see relayed_sends.h
   OwnerSendWindow send_window;  // bytes sent to it ahead of bytes that came back
   TimePoint gave_back_at{};     // last time that bytes came back, in a call with a lead
 };

@@ -64,8 +64,8 @@ Status RelayedBroadcast::on_start() {
   // A single far rank has no other rank to pass pieces on to.
   if (far_.count() == 1) far_ = RankSet(host_->size());
   if (far_.count() > 0)
-    feed_.emplace(host_->size(), far_.count(), call_.bytes(),
-                  host_->settings().chunk_bytes);
+    sends_.emplace(host_->size(), far_.count(), call_.bytes(),
+                   host_->settings().chunk_bytes);
   for (const Rank rank : others())
     if (callers_.contains(rank)) join(rank);
   hand_out();
@@ -75,7 +75,7 @@ Status RelayedBroadcast::on_start() {
 // ---- the root ----
 
 void RelayedBroadcast::join(Rank rank) {
-  if (far_.contains(rank)) return feed_->join(rank, &host_->learnt(rank).relay_pace);
+  if (far_.contains(rank)) return sends_->join(rank, &host_->learnt(rank).relay_pace);
   num_copies_ = std::max<size_t>(1, num_readers_);
   post(rank, FrameKind::kData, 0, data(), call_.bytes(), 0, call_.bytes(), true,
        static_cast<uint32_t>(rank.value));
@@ -84,8 +84,8 @@ void RelayedBroadcast::join(Rank rank) {
 void RelayedBroadcast::hand_out() {
   // Each piece goes to one relay.
   num_copies_ = 1;
-  while (feed_) {
-    const auto piece = feed_->next(host_->clock().now());
+  while (sends_) {
+    const auto piece = sends_->next(host_->clock().now());
     if (!piece) break;
     std::vector<std::byte> mask;
     if (!piece->was_missed) membership::append(mask, piece->pass_to);
@@ -98,14 +98,14 @@ void RelayedBroadcast::hand_out() {
 }
 
 bool RelayedBroadcast::has_served_all() const {
-  return missing().empty() && (!feed_ || feed_->is_handed_out());
+  return missing().empty() && (!sends_ || sends_->is_handed_out());
 }
 
 void RelayedBroadcast::on_told(Rank relay, size_t bytes) {
   const TimePoint now = host_->clock().now();
-  const bool is_relay = is_started() && feed_ && far_.contains(relay);
+  const bool is_relay = is_started() && sends_ && far_.contains(relay);
   // The number comes from the peer, so it may be wrong.
-  if (!is_relay || !feed_->on_passed(relay, bytes, now))
+  if (!is_relay || !sends_->on_passed(relay, bytes, now))
     return host_->fail_everywhere(
         seq_, nonsense(relay, "that it has passed on what it cannot have"));
   hand_out();
@@ -204,7 +204,7 @@ void RelayedBroadcast::on_message_sent(uint32_t token) {
   if (is_data && is_root() && token < size)
     sent_.insert(Rank(static_cast<int32_t>(token)));
   if (is_data && is_root() && token >= size) {
-    feed_->on_caught_up(Rank(static_cast<int32_t>(token - size)));
+    sends_->on_caught_up(Rank(static_cast<int32_t>(token - size)));
     if (!is_over()) hand_out();
   }
   finish_if_done();
@@ -228,7 +228,7 @@ std::vector<Rank> RelayedBroadcast::missing() const {
   for (const Rank rank : others()) {
     const bool is_served =
         callers_.contains(rank) &&
-        (far_.contains(rank) ? !feed_->is_busy(rank) : sent_.contains(rank));
+        (far_.contains(rank) ? !sends_->is_busy(rank) : sent_.contains(rank));
     const bool is_awaited = rank == call_.root && got_ < call_.bytes();
     const bool is_unsent = unsent_[static_cast<size_t>(rank.value)] > 0;
     if (is_root() ? !is_served : is_awaited || is_unsent) ranks.push_back(rank);

@@ -4,9 +4,9 @@
 //
 // Large broadcast in a group of more than two members. Receivers announce their calls.
 // Then the root hands out pieces, and their receivers pass the pieces on to each other
-// (relay_feed.h). Two kinds of receivers get everything at once: a receiver that reads
-// the root's memory, and an only receiver that does not. Relays save nothing there.
-// Strict.
+// (relayed_sends.h). Two kinds of receivers get everything at once: a receiver that
+// reads the root's memory, and an only receiver that does not. Relays save nothing
+// there. Strict.
 //
 // A piece names the members to pass it on to, behind the call of its first frame: one
 // bit for each rank (membership/view.h). Its receiver reports to the root, by a kData
@@ -21,7 +21,7 @@
 
 #include "collectives/byte_ranges.h"
 #include "collectives/operation.h"
-#include "collectives/relay_feed.h"
+#include "collectives/relayed_sends.h"
 
 namespace aikido::collectives {
 
@@ -77,7 +77,7 @@ class RelayedBroadcast final : public Operation {
   RankSet callers_;         // have called
   RankSet sent_;            // receivers that have been sent everything at once
   RankSet far_;             // receivers that get pieces
-  std::optional<RelayFeed> feed_;
+  std::optional<RelayedSends> sends_;
 
   // At the receivers.
   std::vector<Source> sources_;  // by rank

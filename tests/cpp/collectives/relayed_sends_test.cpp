@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/relay_feed.h"
+#include "collectives/relayed_sends.h"
 
 #include <deque>
 #include <map>
@@ -19,7 +19,7 @@ constexpr size_t kChunk = 256 * kKiB;
 constexpr TimePoint kStart{};
 
 // Feed of a broadcast from rank 0 to ranks 1 to n - 1.
-RelayFeed feed_of(int32_t size, size_t bytes) {
+RelayedSends feed_of(int32_t size, size_t bytes) {
   return {size, size - 1, bytes, kChunk};
 }
 
@@ -31,9 +31,9 @@ RelayPace pace_of(double rate) {
 }
 
 // Bytes that are handed to each rank at once.
-std::map<int32_t, size_t> hand_out(RelayFeed& feed, TimePoint now) {
+std::map<int32_t, size_t> hand_out(RelayedSends& sends, TimePoint now) {
   std::map<int32_t, size_t> handed;
-  while (const auto piece = feed.next(now))
+  while (const auto piece = sends.next(now))
     handed[piece->to.value] += piece->end - piece->begin;
   return handed;
 }
@@ -41,45 +41,45 @@ std::map<int32_t, size_t> hand_out(RelayFeed& feed, TimePoint now) {
 }  // namespace
 
 TEST_CASE("pieces go to the relays in turn, and each is passed on to the others") {
-  RelayFeed feed = feed_of(4, 4096 * kKiB);
+  RelayedSends sends = feed_of(4, 4096 * kKiB);
   RelayPace pace = pace_of(1e6);
-  for (int32_t r = 1; r < 4; ++r) feed.join(Rank(r), &pace);
+  for (int32_t r = 1; r < 4; ++r) sends.join(Rank(r), &pace);
   size_t begin = 0;
-  for (size_t i = 0; i < 3 * RelayFeed::kMostAhead; ++i) {
-    const auto piece = feed.next(kStart);
+  for (size_t i = 0; i < 3 * RelayedSends::kMostAhead; ++i) {
+    const auto piece = sends.next(kStart);
     REQUIRE(piece);
     CHECK(piece->to == Rank(1 + static_cast<int32_t>(i % 3)));
     CHECK(piece->begin == begin);
-    begin += 4096 * kKiB / 2 / RelayFeed::kLagShare;
+    begin += 4096 * kKiB / 2 / RelayedSends::kLagShare;
     CHECK(piece->end == begin);
     CHECK_FALSE(piece->was_missed);
     CHECK(piece->pass_to.count() == 2);
     CHECK_FALSE(piece->pass_to.contains(piece->to));
     CHECK_FALSE(piece->pass_to.contains(Rank(0)));
   }
-  CHECK_FALSE(feed.next(kStart));
-  CHECK(feed.on_passed(Rank(2), 16 * kKiB, kStart + milliseconds(10)));
-  CHECK(feed.next(kStart)->to == Rank(2));
-  CHECK_FALSE(feed.next(kStart));
+  CHECK_FALSE(sends.next(kStart));
+  CHECK(sends.on_passed(Rank(2), 16 * kKiB, kStart + milliseconds(10)));
+  CHECK(sends.next(kStart)->to == Rank(2));
+  CHECK_FALSE(sends.next(kStart));
 }
 
 TEST_CASE("relays of different pace get data for the same time") {
   const auto handed = [](double first, double second) {
-    RelayFeed feed = feed_of(4, 768 * kKiB);
+    RelayedSends sends = feed_of(4, 768 * kKiB);
     RelayPace first_pace = pace_of(first), second_pace = pace_of(second);
-    feed.join(Rank(1), &first_pace);
-    feed.join(Rank(2), &second_pace);
-    feed.join(Rank(3), &second_pace);
-    return hand_out(feed, kStart);
+    sends.join(Rank(1), &first_pace);
+    sends.join(Rank(2), &second_pace);
+    sends.join(Rank(3), &second_pace);
+    return hand_out(sends, kStart);
   };
-  const size_t most = RelayFeed::kMostAhead * RelayFeed::kLeastPiece;
+  const size_t most = RelayedSends::kMostAhead * RelayedSends::kLeastPiece;
   // Half of an even share.
   CHECK(handed(1e6, 1e6) == std::map<int32_t, size_t>{{1, most}, {2, most}, {3, most}});
   CHECK(handed(1e6, 2e6)[1] == most / 2);
   CHECK(handed(1e6, 2e6)[2] == most);
   // Always a piece, so that its present pace is measured.
-  CHECK(handed(1, 1e6)[1] == RelayFeed::kLeastPiece);
-  CHECK(handed(0, 1e6)[1] == RelayFeed::kUnknownAhead * RelayFeed::kLeastPiece);
+  CHECK(handed(1, 1e6)[1] == RelayedSends::kLeastPiece);
+  CHECK(handed(0, 1e6)[1] == RelayedSends::kUnknownAhead * RelayedSends::kLeastPiece);
   // 200 KB in 4 ms, and an even share at most.
   CHECK(handed(5e7, 5e7)[1] > most);
   CHECK(handed(5e7, 5e7)[1] <= 200'000);
@@ -90,10 +90,10 @@ TEST_CASE("a relay gets at most twice as much at once as it ever had") {
   RelayPace pace;
   for (int i = 0; i < 4; ++i) pace.on_passed(200'000, milliseconds(1), true);
   CHECK(pace.bytes_per_second() == Approx(2e8));
-  RelayFeed feed = feed_of(3, 4096 * kKiB);
-  for (int32_t r = 1; r < 3; ++r) feed.join(Rank(r), &pace);
+  RelayedSends sends = feed_of(3, 4096 * kKiB);
+  for (int32_t r = 1; r < 3; ++r) sends.join(Rank(r), &pace);
   // 800 KB in 4 ms.
-  const size_t handed = hand_out(feed, kStart)[1];
+  const size_t handed = hand_out(sends, kStart)[1];
   CHECK(handed > 300'000);
   CHECK(handed <= 400'000);
 }
@@ -101,29 +101,29 @@ TEST_CASE("a relay gets at most twice as much at once as it ever had") {
 TEST_CASE(
     "a relay of unknown pace gets more as it passes data on, and finally the usual "
     "amount") {
-  RelayFeed feed = feed_of(3, 4096 * kKiB);
+  RelayedSends sends = feed_of(3, 4096 * kKiB);
   RelayPace pace;
-  for (int32_t r = 1; r < 3; ++r) feed.join(Rank(r), &pace);
-  const size_t piece = 4096 * kKiB / RelayFeed::kLagShare;
-  CHECK(hand_out(feed, kStart)[1] == RelayFeed::kUnknownAhead * piece);
-  CHECK(feed.on_passed(Rank(1), piece, kStart + milliseconds(10)));
-  CHECK(hand_out(feed, kStart)[1] == (RelayFeed::kMostAhead - 1) * piece);
+  for (int32_t r = 1; r < 3; ++r) sends.join(Rank(r), &pace);
+  const size_t piece = 4096 * kKiB / RelayedSends::kLagShare;
+  CHECK(hand_out(sends, kStart)[1] == RelayedSends::kUnknownAhead * piece);
+  CHECK(sends.on_passed(Rank(1), piece, kStart + milliseconds(10)));
+  CHECK(hand_out(sends, kStart)[1] == (RelayedSends::kMostAhead - 1) * piece);
 }
 
 TEST_CASE("the pace of a relay is measured from the time when it got data") {
-  RelayFeed feed = feed_of(3, 4096 * kKiB);
+  RelayedSends sends = feed_of(3, 4096 * kKiB);
   RelayPace pace = pace_of(7), other = pace_of(7);
-  feed.join(Rank(1), &pace);
-  feed.join(Rank(2), &other);
-  const size_t handed = hand_out(feed, kStart)[1];
+  sends.join(Rank(1), &pace);
+  sends.join(Rank(2), &other);
+  const size_t handed = hand_out(sends, kStart)[1];
   // In two parts, the second at the same time as the first.
-  CHECK(feed.on_passed(Rank(1), handed / 2, kStart + milliseconds(100)));
-  CHECK(feed.on_passed(Rank(1), handed, kStart + milliseconds(100)));
+  CHECK(sends.on_passed(Rank(1), handed / 2, kStart + milliseconds(100)));
+  CHECK(sends.on_passed(Rank(1), handed, kStart + milliseconds(100)));
   CHECK(pace.bytes_per_second() == Approx(10.0 * static_cast<double>(handed)));
   // It had no data for a second.
   const auto later = kStart + milliseconds(1100);
-  const size_t more = hand_out(feed, later)[1];
-  CHECK(feed.on_passed(Rank(1), handed + more, later + milliseconds(50)));
+  const size_t more = hand_out(sends, later)[1];
+  CHECK(sends.on_passed(Rank(1), handed + more, later + milliseconds(50)));
   CHECK(pace.bytes_per_second() == Approx(20.0 * static_cast<double>(more)));
   CHECK(other.bytes_per_second() == 7);
 }
@@ -131,65 +131,65 @@ TEST_CASE("the pace of a relay is measured from the time when it got data") {
 TEST_CASE(
     "the first relay alone gets little at first, and the others what they have "
     "missed") {
-  RelayFeed feed = feed_of(4, 4096 * kKiB);
+  RelayedSends sends = feed_of(4, 4096 * kKiB);
   RelayPace pace = pace_of(1e12), unknown;
-  feed.join(Rank(2), &pace);
-  const auto alone = feed.next(kStart);
+  sends.join(Rank(2), &pace);
+  const auto alone = sends.next(kStart);
   REQUIRE(alone);
   CHECK(alone->to == Rank(2));
-  CHECK(alone->end == RelayFeed::kFirstPiece);
+  CHECK(alone->end == RelayedSends::kFirstPiece);
   CHECK(alone->pass_to.count() == 0);
   CHECK_FALSE(alone->was_missed);
-  CHECK_FALSE(feed.next(kStart));
+  CHECK_FALSE(sends.next(kStart));
   // The data that it has passed on counts, so it may have twice as much.
   const auto later = kStart + milliseconds(10);
-  CHECK(feed.on_passed(Rank(2), alone->end, later));
+  CHECK(sends.on_passed(Rank(2), alone->end, later));
   // Its pace is not measured, because it had no member to pass data on to.
   CHECK(pace.bytes_per_second() == 1e12);
-  CHECK(hand_out(feed, later)[2] == 2 * RelayFeed::kFirstPiece);
+  CHECK(hand_out(sends, later)[2] == 2 * RelayedSends::kFirstPiece);
 
-  feed.join(Rank(1), &unknown);
-  const auto missed = feed.next(kStart);
+  sends.join(Rank(1), &unknown);
+  const auto missed = sends.next(kStart);
   REQUIRE(missed);
   CHECK(missed->to == Rank(1));
   CHECK(missed->was_missed);
   CHECK(missed->begin == 0);
-  CHECK(missed->end == 3 * RelayFeed::kFirstPiece);
+  CHECK(missed->end == 3 * RelayedSends::kFirstPiece);
   // Until it has the missed data, it is a receiver but no relay.
-  CHECK(feed.on_passed(Rank(2), 3 * RelayFeed::kFirstPiece, kStart));
-  const auto next = feed.next(kStart);
+  CHECK(sends.on_passed(Rank(2), 3 * RelayedSends::kFirstPiece, kStart));
+  const auto next = sends.next(kStart);
   REQUIRE(next);
   CHECK(next->to == Rank(2));
   CHECK(next->begin == missed->end);
   CHECK(next->pass_to.contains(Rank(1)));
-  CHECK(hand_out(feed, kStart).count(1) == 0);
-  feed.on_caught_up(Rank(1));
-  CHECK(hand_out(feed, kStart).count(1) == 1);
+  CHECK(hand_out(sends, kStart).count(1) == 0);
+  sends.on_caught_up(Rank(1));
+  CHECK(hand_out(sends, kStart).count(1) == 1);
 }
 
 TEST_CASE("before all have joined, a relay has no more than it can pass on by then") {
-  RelayFeed feed = feed_of(4, 4096 * kKiB);
+  RelayedSends sends = feed_of(4, 4096 * kKiB);
   RelayPace pace = pace_of(1e6);
-  feed.join(Rank(2), &pace);
+  sends.join(Rank(2), &pace);
   size_t passed = 0;
   // A buffer on the way takes the data at once.
   for (int i = 0; i < 8; ++i) {
-    passed += hand_out(feed, kStart)[2];
-    CHECK(passed == static_cast<size_t>(i + 1) * RelayFeed::kFirstPiece);
-    CHECK(feed.on_passed(Rank(2), passed, kStart));
+    passed += hand_out(sends, kStart)[2];
+    CHECK(passed == static_cast<size_t>(i + 1) * RelayedSends::kFirstPiece);
+    CHECK(sends.on_passed(Rank(2), passed, kStart));
   }
-  CHECK(hand_out(feed, kStart + milliseconds(12))[2] == 12'000);
+  CHECK(hand_out(sends, kStart + milliseconds(12))[2] == 12'000);
 }
 
 TEST_CASE("an impossible report of a relay is refused") {
-  RelayFeed feed = feed_of(3, 4096 * kKiB);
+  RelayedSends sends = feed_of(3, 4096 * kKiB);
   RelayPace pace;
-  for (int32_t r = 1; r < 3; ++r) feed.join(Rank(r), &pace);
-  const size_t handed = hand_out(feed, kStart)[1];
-  CHECK_FALSE(feed.on_passed(Rank(1), handed + 1, kStart));
-  CHECK(feed.on_passed(Rank(1), handed, kStart));
-  CHECK_FALSE(feed.on_passed(Rank(1), handed, kStart));
-  CHECK_FALSE(feed.on_passed(Rank(1), handed - 1, kStart));
+  for (int32_t r = 1; r < 3; ++r) sends.join(Rank(r), &pace);
+  const size_t handed = hand_out(sends, kStart)[1];
+  CHECK_FALSE(sends.on_passed(Rank(1), handed + 1, kStart));
+  CHECK(sends.on_passed(Rank(1), handed, kStart));
+  CHECK_FALSE(sends.on_passed(Rank(1), handed, kStart));
+  CHECK_FALSE(sends.on_passed(Rank(1), handed - 1, kStart));
 }
 
 namespace {
@@ -209,10 +209,10 @@ Simulated simulate(size_t bytes, const std::vector<double>& rates,
                    const std::vector<int>& joins_at_us,
                    std::vector<RelayPace>* paces = nullptr, double burst = 0) {
   const auto size = static_cast<int32_t>(rates.size());
-  RelayFeed feed = feed_of(size, bytes);
+  RelayedSends sends = feed_of(size, bytes);
   struct Out {
     int32_t to;
-    RelayFeed::Piece piece;
+    RelayedSends::Piece piece;
     double left;
   };
   std::vector<std::deque<Out>> queues(rates.size());
@@ -233,8 +233,8 @@ Simulated simulate(size_t bytes, const std::vector<double>& rates,
     const TimePoint now = kStart + result.took;
     for (int32_t r = 1; r < size; ++r)
       if (joins_at_us[static_cast<size_t>(r)] == us)
-        feed.join(Rank(r), &(*paces)[static_cast<size_t>(r)]);
-    while (const auto piece = feed.next(now)) {
+        sends.join(Rank(r), &(*paces)[static_cast<size_t>(r)]);
+    while (const auto piece = sends.next(now)) {
       const auto length = static_cast<double>(piece->end - piece->begin);
       queues[0].push_back({piece->to.value, *piece, length});
       if (!piece->was_missed)
@@ -260,13 +260,13 @@ Simulated simulate(size_t bytes, const std::vector<double>& rates,
         // This was the last copy of a piece.
         if (queue.empty() || queue.front().piece.begin != out.piece.begin) {
           passed[static_cast<size_t>(r)] += length;
-          CHECK(feed.on_passed(Rank(r), passed[static_cast<size_t>(r)], now));
+          CHECK(sends.on_passed(Rank(r), passed[static_cast<size_t>(r)], now));
         }
       } else if (out.piece.was_missed) {
-        feed.on_caught_up(Rank(out.to));
+        sends.on_caught_up(Rank(out.to));
       } else if (out.piece.pass_to.count() == 0) {
         passed[to] += length;
-        CHECK(feed.on_passed(Rank(out.to), passed[to], now));
+        CHECK(sends.on_passed(Rank(out.to), passed[to], now));
       } else {
         out.piece.pass_to.for_each([&](Rank other) {
           queues[to].push_back({other.value, out.piece, static_cast<double>(length)});
@@ -274,7 +274,7 @@ Simulated simulate(size_t bytes, const std::vector<double>& rates,
       }
     }
   }
-  CHECK(feed.is_handed_out());
+  CHECK(sends.is_handed_out());
   return result;
 }
 
@@ -289,7 +289,7 @@ TEST_CASE("all ranks have all data in little more than the time of the root's li
     const auto took = static_cast<double>(simulate(bytes, rates, joins).took.count());
     INFO(size << " ranks, " << took / least << " of the least");
     // Receivers wait for a piece of each relay, at the start and at the end.
-    const size_t lag = static_cast<size_t>(size - 2) * RelayFeed::kLeastPiece;
+    const size_t lag = static_cast<size_t>(size - 2) * RelayedSends::kLeastPiece;
     CHECK(took < 1.02 * least + 2 * static_cast<double>(lag) / 25);
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/relay_feed.h"
+#include "collectives/relayed_sends.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,8 +15,8 @@ double seconds(Duration time) {
 
 }  // namespace
 
-RelayFeed::RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
-                     size_t chunk_bytes)
+RelayedSends::RelayedSends(int32_t world_size, int32_t num_receivers, size_t bytes,
+                           size_t chunk_bytes)
     // A receiver idles while its relays lag by one piece each, so pieces get smaller
     // with more receivers; see kLagShare.
     : num_receivers_(num_receivers),
@@ -29,21 +29,21 @@ RelayFeed::RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
       joined_(world_size),
       relays_(static_cast<size_t>(world_size)) {}
 
-void RelayFeed::join(Rank rank, RelayPace* pace) {
+void RelayedSends::join(Rank rank, RelayPace* pace) {
   joined_.insert(rank);
   at(rank).missed = begin_;
   at(rank).is_behind = begin_ > 0;
   at(rank).pace = pace;
 }
 
-bool RelayFeed::is_handed_out() const {
+bool RelayedSends::is_handed_out() const {
   return begin_ == bytes_ && std::all_of(relays_.begin(), relays_.end(),
                                          [](const Relay& r) { return r.missed == 0; });
 }
 
 // A member that still misses bytes is no relay, because its pieces would wait behind
 // these bytes. The first member to join never misses any.
-std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
+std::optional<RelayedSends::Piece> RelayedSends::next(TimePoint now) {
   std::optional<Rank> behind;
   std::optional<Rank> least;
   size_t piece = 0;
@@ -86,7 +86,8 @@ std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
 }
 
 // 0: the relay has enough pieces, or nothing is left.
-size_t RelayFeed::next_bytes(const Relay& relay, double fastest, TimePoint now) const {
+size_t RelayedSends::next_bytes(const Relay& relay, double fastest,
+                                TimePoint now) const {
   size_t most = most_ahead(relay, fastest);
   // Larger pieces for a fast relay, up to half of its limit.
   const bool is_fast = most > kMostAhead * piece_bytes_;
@@ -108,7 +109,7 @@ size_t RelayFeed::next_bytes(const Relay& relay, double fastest, TimePoint now) 
   return ahead == 0 || ahead + bytes <= most ? bytes : 0;
 }
 
-size_t RelayFeed::most_ahead(const Relay& relay, double fastest) const {
+size_t RelayedSends::most_ahead(const Relay& relay, double fastest) const {
   const size_t even = bytes_ / static_cast<size_t>(num_receivers_);
   const size_t least = std::min(kMostAhead * piece_bytes_, even / 2);
   if (relay.rate() <= 0)
@@ -119,7 +120,7 @@ size_t RelayFeed::most_ahead(const Relay& relay, double fastest) const {
   return static_cast<size_t>(std::clamp(worth, share, static_cast<double>(even)));
 }
 
-bool RelayFeed::on_passed(Rank relay, size_t bytes, TimePoint now) {
+bool RelayedSends::on_passed(Rank relay, size_t bytes, TimePoint now) {
   Relay& its = at(relay);
   // The number comes from the relay. It must grow, and must not exceed the handed
   // bytes.

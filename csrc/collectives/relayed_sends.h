@@ -22,7 +22,7 @@
 
 namespace aikido::collectives {
 
-class RelayFeed {
+class RelayedSends {
  public:
   // Limit of the pieces that a relay has and has not passed on. kMostAhead pieces keep
   // its link busy until the news that bytes have left, but not more than half of an
@@ -53,11 +53,11 @@ class RelayFeed {
 
   // A broadcast of `bytes` bytes to `num_receivers` ranks of a world of `world_size`,
   // in pieces of at most `chunk_bytes`.
-  RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
-            size_t chunk_bytes);
+  RelayedSends(int32_t world_size, int32_t num_receivers, size_t bytes,
+               size_t chunk_bytes);
 
   // From now on `rank` gets all pieces, and passes pieces on. Requires: it has not
-  // joined; `pace`, which is updated, outlives the feed.
+  // joined; `pace`, which is updated, outlives this object.
   void join(Rank rank, RelayPace* pace);
   // Next piece to send; nullopt: none until a member joins, or has passed a piece on.
   std::optional<Piece> next(TimePoint now);
