@@ -7,7 +7,7 @@
 #include "collectives/hop_reduction.h"
 #include "collectives/partial_allreduce.h"
 #include "collectives/partial_reduce_scatter.h"
-#include "collectives/relayed_broadcast.h"
+#include "collectives/scatter_relay_broadcast.h"
 
 namespace aikido::collectives {
 
@@ -21,8 +21,8 @@ std::shared_ptr<Operation> make_operation(OperationHost* host, Seq seq,
   };
   // The inner backend moves the data; only the agreement on the call goes over links.
   if (call.is_inner) return made.operator()<BlockExchange>();
-  if (RelayedBroadcast::suits(call, size, host->settings().eager_bytes))
-    return made.operator()<RelayedBroadcast>();
+  if (ScatterRelayBroadcast::suits(call, size, host->settings().eager_bytes))
+    return made.operator()<ScatterRelayBroadcast>();
   switch (call.kind) {
     case CallKind::kBroadcast:
     case CallKind::kAllgather:

@@ -5,7 +5,7 @@
 #include "collectives/block_exchange.h"
 #include "collectives/direct_reduction.h"
 #include "collectives/hop_reduction.h"
-#include "collectives/relayed_broadcast.h"
+#include "collectives/scatter_relay_broadcast.h"
 #include "harness/catch.h"
 #include "harness/idle_host.h"
 
@@ -49,7 +49,7 @@ TEST_CASE("an algorithm with hops needs elements and several members") {
 TEST_CASE("a large broadcast with several receivers is relayed") {
   const uint64_t large = OperationSettings().eager_bytes;
   CHECK(makes<BlockExchange>(4, floats(CallKind::kBroadcast, 8)));
-  CHECK(makes<RelayedBroadcast>(4, floats(CallKind::kBroadcast, large)));
+  CHECK(makes<ScatterRelayBroadcast>(4, floats(CallKind::kBroadcast, large)));
   CHECK(makes<BlockExchange>(2, floats(CallKind::kBroadcast, large)));
   CHECK(makes<BlockExchange>(4, floats(CallKind::kAllgather, large)));
 }

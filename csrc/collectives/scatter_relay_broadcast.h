@@ -25,12 +25,12 @@
 
 namespace aikido::collectives {
 
-class RelayedBroadcast final : public Operation {
+class ScatterRelayBroadcast final : public Operation {
  public:
   // True if this class serves the call in a group of `size`. Equal on all members.
   static bool suits(const Call& call, int32_t size, size_t eager_bytes);
 
-  RelayedBroadcast(OperationHost* host, Seq seq, Call call, Rank first_caller);
+  ScatterRelayBroadcast(OperationHost* host, Seq seq, Call call, Rank first_caller);
 
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
                            std::span<const std::byte> rest) override;

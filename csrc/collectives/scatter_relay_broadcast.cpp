@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/relayed_broadcast.h"
+#include "collectives/scatter_relay_broadcast.h"
 
 #include <algorithm>
 #include <limits>
@@ -25,13 +25,13 @@ constexpr uint32_t kNoToken = std::numeric_limits<uint32_t>::max();
 
 static_assert(kMaxCallBytes + kMaxPartialSize / 8 <= transport::kMaxExtensionBytes);
 
-bool RelayedBroadcast::suits(const Call& call, int32_t size, size_t eager_bytes) {
+bool ScatterRelayBroadcast::suits(const Call& call, int32_t size, size_t eager_bytes) {
   return call.kind == CallKind::kBroadcast && call.bytes() > eager_bytes && size > 2 &&
          size <= kMaxPartialSize;
 }
 
-RelayedBroadcast::RelayedBroadcast(OperationHost* host, Seq seq, Call call,
-                                   Rank first_caller)
+ScatterRelayBroadcast::ScatterRelayBroadcast(OperationHost* host, Seq seq, Call call,
+                                             Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
       callers_(host->size()),
       sent_(host->size()),
@@ -39,18 +39,18 @@ RelayedBroadcast::RelayedBroadcast(OperationHost* host, Seq seq, Call call,
       sources_(static_cast<size_t>(host->size()), Source{RankSet(host->size())}),
       unsent_(static_cast<size_t>(host->size())) {}
 
-const std::byte* RelayedBroadcast::data() const {
+const std::byte* ScatterRelayBroadcast::data() const {
   return is_root() ? local_.out_blocks.front().data : local_.in_blocks.front().data;
 }
 
-Status RelayedBroadcast::nonsense(Rank from, const char* what) const {
+Status ScatterRelayBroadcast::nonsense(Rank from, const char* what) const {
   return {Code::kProtocol,
           concat(describe(call_), ", collective ", seq_.value, " of its group: rank ",
                  from.value, " tells rank ", host_->self().value, " ", what),
           from};
 }
 
-Status RelayedBroadcast::on_start() {
+Status ScatterRelayBroadcast::on_start() {
   if (!is_root()) {
     post(call_.root, FrameKind::kReady, 0, nullptr, 0, 0, call_.bytes(), true,
          kNoToken);
@@ -74,14 +74,14 @@ Status RelayedBroadcast::on_start() {
 
 // ---- the root ----
 
-void RelayedBroadcast::join(Rank rank) {
+void ScatterRelayBroadcast::join(Rank rank) {
   if (far_.contains(rank)) return sends_->join(rank, &host_->learnt(rank).relay_pace);
   num_copies_ = std::max<size_t>(1, num_readers_);
   post(rank, FrameKind::kData, 0, data(), call_.bytes(), 0, call_.bytes(), true,
        static_cast<uint32_t>(rank.value));
 }
 
-void RelayedBroadcast::hand_out() {
+void ScatterRelayBroadcast::hand_out() {
   // Each piece goes to one relay.
   num_copies_ = 1;
   while (sends_) {
@@ -97,11 +97,11 @@ void RelayedBroadcast::hand_out() {
   }
 }
 
-bool RelayedBroadcast::has_served_all() const {
+bool ScatterRelayBroadcast::has_served_all() const {
   return missing().empty() && (!sends_ || sends_->is_handed_out());
 }
 
-void RelayedBroadcast::on_told(Rank relay, size_t bytes) {
+void ScatterRelayBroadcast::on_told(Rank relay, size_t bytes) {
   const TimePoint now = host_->clock().now();
   const bool is_relay = is_started() && sends_ && far_.contains(relay);
   // The number comes from the peer, so it may be wrong.
@@ -114,8 +114,8 @@ void RelayedBroadcast::on_told(Rank relay, size_t bytes) {
 
 // ---- the others ----
 
-Result<std::byte*> RelayedBroadcast::place(Rank from, const FrameHeader& header,
-                                           std::span<const std::byte> rest) {
+Result<std::byte*> ScatterRelayBroadcast::place(Rank from, const FrameHeader& header,
+                                                std::span<const std::byte> rest) {
   // Any member may ask if this rank has called.
   if (header.kind == FrameKind::kReady) return nullptr;
   if (header.kind == FrameKind::kData && is_root() && header.payload_bytes == 0)
@@ -141,7 +141,7 @@ Result<std::byte*> RelayedBroadcast::place(Rank from, const FrameHeader& header,
   return local_.in_blocks.front().data + header.offset;
 }
 
-void RelayedBroadcast::arrived(Rank from, const FrameHeader& header) {
+void ScatterRelayBroadcast::arrived(Rank from, const FrameHeader& header) {
   if (header.kind == FrameKind::kReady) {
     if (!is_root() || !callers_.insert(from) || !is_started()) return;
     join(from);
@@ -160,7 +160,7 @@ void RelayedBroadcast::arrived(Rank from, const FrameHeader& header) {
   finish_if_done();
 }
 
-void RelayedBroadcast::pass_on(const Source& source, size_t begin, size_t end) {
+void ScatterRelayBroadcast::pass_on(const Source& source, size_t begin, size_t end) {
   const int32_t copies = source.pass_to.count();
   if (copies == 0) return on_passed(end - begin);
   const auto size = static_cast<uint32_t>(host_->size());
@@ -177,7 +177,7 @@ void RelayedBroadcast::pass_on(const Source& source, size_t begin, size_t end) {
   });
 }
 
-void RelayedBroadcast::on_copy_sent(uint32_t token) {
+void ScatterRelayBroadcast::on_copy_sent(uint32_t token) {
   const auto size = static_cast<uint32_t>(host_->size());
   --unsent_[token % size];
   const auto it = passing_.find(token / size);
@@ -189,7 +189,7 @@ void RelayedBroadcast::on_copy_sent(uint32_t token) {
 
 // Reports the passed bytes while the root may have more pieces for this relay, and at
 // the end.
-void RelayedBroadcast::on_passed(size_t bytes) {
+void ScatterRelayBroadcast::on_passed(size_t bytes) {
   passed_ += bytes;
   if (got_ == call_.bytes() && !passing_.empty()) return;
   post(call_.root, FrameKind::kData, 0, nullptr, 0, 0, passed_, false, kNoToken);
@@ -197,7 +197,7 @@ void RelayedBroadcast::on_passed(size_t bytes) {
 
 // ---- all ----
 
-void RelayedBroadcast::on_message_sent(uint32_t token) {
+void ScatterRelayBroadcast::on_message_sent(uint32_t token) {
   const auto size = static_cast<uint32_t>(host_->size());
   const bool is_data = token != kNoToken;
   if (is_data && !is_root()) on_copy_sent(token);
@@ -210,7 +210,7 @@ void RelayedBroadcast::on_message_sent(uint32_t token) {
   finish_if_done();
 }
 
-void RelayedBroadcast::finish_if_done() {
+void ScatterRelayBroadcast::finish_if_done() {
   if (!is_started() || is_over() || pending_sends_ > 0) return;
   if (is_root() ? !has_served_all() : got_ < call_.bytes()) return;
   // All data is here. Further copies must not touch the caller's memory.
@@ -222,7 +222,7 @@ void RelayedBroadcast::finish_if_done() {
   succeed({});
 }
 
-std::vector<Rank> RelayedBroadcast::missing() const {
+std::vector<Rank> ScatterRelayBroadcast::missing() const {
   std::vector<Rank> ranks;
   if (!is_started()) return ranks;
   for (const Rank rank : others()) {
@@ -238,7 +238,7 @@ std::vector<Rank> RelayedBroadcast::missing() const {
 
 // Each relay sends its bytes in order. A relay that has sent bytes beyond the first
 // missing byte does not have that byte for this member.
-std::vector<Rank> RelayedBroadcast::suspects() const {
+std::vector<Rank> ScatterRelayBroadcast::suspects() const {
   std::vector<Rank> ranks = missing();
   if (!is_started() || is_root() || got_ == call_.bytes()) return ranks;
   const size_t lacks = here_.first_missing();
@@ -251,7 +251,7 @@ std::vector<Rank> RelayedBroadcast::suspects() const {
   return ranks;
 }
 
-void RelayedBroadcast::probe() {
+void ScatterRelayBroadcast::probe() {
   for (const Rank rank : missing())
     post(rank, FrameKind::kReady, 0, nullptr, 0, 0, call_.bytes(), true, kNoToken);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/relayed_broadcast.h"
+#include "collectives/scatter_relay_broadcast.h"
 
 #include <array>
 #include <map>
