@@ -8,7 +8,7 @@
 #include "base/mutation.h"
 #include "base/text.h"
 #include "membership/next_view.h"
-#include "membership/scarce.h"
+#include "membership/view_liveness.h"
 
 namespace aikido::membership {
 
@@ -218,7 +218,7 @@ void ViewChange::promise(const Ballot& ballot) {
   // A coordinator that waits for silent members is not hurried either.
   const bool is_small = num_live(kNoRank) < own_report_.needed;
   look_ = now_ + kOutcome * (1 << std::min(num_failed_, kMaxDoublings)) +
-          turn_of(self_) + (is_small ? scarce_ : Duration::zero());
+          turn_of(self_) + (is_small ? patience_ : Duration::zero());
 }
 
 // A plan visits all operations that are open on any member. A report that claims more
@@ -318,7 +318,7 @@ bool ViewChange::is_missed_out() const {
     return false;
   const auto makers =
       mutated(Mutation::kHadMakesAnother) ? Makers::kParticipants : Makers::kLacking;
-  return is_scarce(view_, reports(), makers) && !mutated(Mutation::kLeaveOutNeeded);
+  return would_block(view_, reports(), makers) && !mutated(Mutation::kLeaveOutNeeded);
 }
 
 // See Note [suspect without exposed results].
@@ -392,8 +392,9 @@ void ViewChange::propose_if_due() {
   });
   const TimePoint since = std::max(attempt_->majority_at, attempt_->asked_at);
   TimePoint due = since + patience();
-  if (!is_complete && now_ >= due && is_scarce(view_, reports(), Makers::kParticipants))
-    due = std::max(due, since + scarce_);
+  if (!is_complete && now_ >= due &&
+      would_block(view_, reports(), Makers::kParticipants))
+    due = std::max(due, since + patience_);
   if (!is_complete && now_ < due) {
     look_ = due;
     return;

@@ -99,7 +99,7 @@ class ViewChange {
 
   // Sets the least time that unanswered requests are waited for if a call could not end
   // without those members; never less than 5 s. Call it before the first change.
-  void set_patience(Duration scarce) { scarce_ = std::max(scarce_, scarce); }
+  void set_patience(Duration patience) { patience_ = std::max(patience_, patience); }
 
   const View& view() const { return view_; }
   bool is_promised() const { return promised_.has_value(); }
@@ -207,7 +207,7 @@ class ViewChange {
   RankSet unsure_;  // while excluded: members that can never tell if it may rejoin
   std::vector<HadShard> asked_had_;  // results in the report that it asked them with
   std::vector<Spared> spared_;       // by rank
-  Duration scarce_ = std::chrono::seconds(5);
+  Duration patience_ = std::chrono::seconds(5);
   Rank left_out_ = kNoRank;
   std::map<Rank, Report> joining_;
   int num_failed_ = 0;        // attempts in a row without an outcome

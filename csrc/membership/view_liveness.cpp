@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "membership/scarce.h"
+#include "membership/view_liveness.h"
 
 #include <algorithm>
 #include <utility>
@@ -71,7 +71,7 @@ Seq first_unkept(Seq seq, const Reports& answers) {
 
 }  // namespace
 
-bool is_scarce(const View& view, const Reports& answers, Makers makers) {
+bool would_block(const View& view, const Reports& answers, Makers makers) {
   if (std::any_of(view.held.begin(), view.held.end(), [&](const Held& held) {
         return is_out_of_reach(view, answers, held, makers);
       }))

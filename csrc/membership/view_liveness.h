@@ -21,6 +21,7 @@ enum class Makers { kParticipants, kLacking };
 // members that have lost each other only one counts. It is also so if the member waits
 // in vain (next_view.h) and the others alone are no majority. Requires: all reports are
 // from members of `view`.
-bool is_scarce(const View& view, const std::map<Rank, Report>& answers, Makers makers);
+bool would_block(const View& view, const std::map<Rank, Report>& answers,
+                 Makers makers);
 
 }  // namespace aikido::membership
