@@ -35,7 +35,7 @@ Status PartialReduceScatter::on_start() {
   if (own_ && own_bytes_ != bytes) return misfit(sized_by_, own_bytes_, bytes);
   // The group went on without this member.
   if (host_->view().has(host_->self()) && !takes_part()) {
-    fail(left_out());
+    fail(excluded());
     return Status::ok();
   }
   if (!own_) make_own(bytes);
@@ -371,7 +371,7 @@ std::vector<Rank> PartialReduceScatter::missing() const {
 
 // ---- views ----
 
-Status PartialReduceScatter::left_out() const {
+Status PartialReduceScatter::excluded() const {
   return {Code::kAborted,
           concat(describe(call_), ", collective ", seq_.value, ": the group went on ",
                  "without rank ", host_->self().value,
@@ -394,7 +394,7 @@ void PartialReduceScatter::on_view() {
   if (is_over() || is_closed_ || !view.has(host_->self())) return finish_if_done();
   if (!takes_part()) {
     let_go();
-    if (is_started()) fail(left_out());
+    if (is_started()) fail(excluded());
     return;
   }
   if (is_started() && !own_) make_own(block(host_->self()).bytes);

@@ -103,7 +103,7 @@ class PartialReduceScatter final : public Operation {
   void close(const straggler::Decision& decision);
   void finish_if_done();
   Outcome make_outcome() const;
-  Status left_out() const;
+  Status excluded() const;
 
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;

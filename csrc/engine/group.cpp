@@ -486,7 +486,7 @@ void Group::on_time(TimePoint now) {
   beat(now);
   release_held_back();
   change_owners();
-  leave_out_full();
+  exclude_full();
   view_change_.on_time(now);
   for (const auto& operation : operations()) {
     if (operation->has_failed()) continue;  // waits for its caller only

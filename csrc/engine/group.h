@@ -219,8 +219,8 @@ class Group final : public transport::Timed,
   bool may_leave() const;
   bool can_spare(Rank rank) const;
   void note_full(uint64_t bytes);
-  void leave_out_full();
-  void stay_out_if_full();
+  void exclude_full();
+  void stay_excluded_if_full();
   bool is_too_much(const membership::Report& report) const;
   void update_state();
   std::string way_back(bool is_cut) const;

@@ -227,21 +227,21 @@ void Group::note_full(uint64_t bytes) {
   }
 }
 
-void Group::leave_out_full() {
+void Group::exclude_full() {
   const Rank rank = std::exchange(full_, kNoRank);
-  if (rank != kNoRank) view_change_.leave_out(rank, clock_->now());
+  if (rank != kNoRank) view_change_.exclude(rank, clock_->now());
 }
 
 // If this excluded member came back with a late caller, it would get more results than
 // it can keep. So it stays out, and its caller copies a state.
-void Group::stay_out_if_full() {
+void Group::stay_excluded_if_full() {
   if (!view_change_.is_removed() || !refused_ || !may_leave()) return;
   uint64_t ahead = 0;
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it)
     if (it->second.operation->call().is_partial())
       ahead += charge_of(*it->second.operation);
   if (ahead <= options_.log_bytes / 2) return;
-  view_change_.stay_out();
+  view_change_.stay_excluded();
   on_refused(Status(
       Code::kPeerLost,
       concat("rank ", options_.self.value, " was left out of group \"", options_.name,

@@ -269,7 +269,7 @@ void Group::on_install(const View& view) {
   check_all_lost();
   update_known();
   trim_kept();
-  stay_out_if_full();
+  stay_excluded_if_full();
   update_state();
   release_held_back();
   send_seals();

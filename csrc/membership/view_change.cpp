@@ -88,7 +88,7 @@ bool ViewChange::owns(Rank rank) const {
 bool ViewChange::is_needed() const {
   if (is_removed()) return false;
   bool is_needed =
-      !joining_.empty() || left_out_ != kNoRank || is_outdated_ || is_followed_;
+      !joining_.empty() || to_exclude_ != kNoRank || is_outdated_ || is_followed_;
   view_.members.for_each([&](Rank r) {
     if (lost_.contains(r) || silent_.contains(r) || moved_.contains(r) ||
         restored_.contains(r))
@@ -115,10 +115,10 @@ void ViewChange::suspect(Rank rank, TimePoint now) {
   consider();
 }
 
-void ViewChange::leave_out(Rank rank, TimePoint now) {
+void ViewChange::exclude(Rank rank, TimePoint now) {
   now_ = now;
-  if (rank == self_ || !view_.has(rank) || left_out_ != kNoRank) return;
-  left_out_ = rank;
+  if (rank == self_ || !view_.has(rank) || to_exclude_ != kNoRank) return;
+  to_exclude_ = rank;
   consider();
 }
 
@@ -161,7 +161,7 @@ Duration ViewChange::turn_of(Rank rank) const {
   view_.members.for_each([&](Rank r) {
     const bool is_before =
         moved_.contains(r) == moved_.contains(rank) ? r < rank : !moved_.contains(r);
-    if (is_before && !lost_.contains(r) && r != left_out_) ++turns;
+    if (is_before && !lost_.contains(r) && r != to_exclude_) ++turns;
   });
   return std::min(turns, kMaxTurns) * kTurn;
 }
@@ -170,7 +170,7 @@ Duration ViewChange::turn_of(Rank rank) const {
 bool ViewChange::is_asked(Rank rank) const {
   if (mutated(Mutation::kSuspectNotAsked) && moved_.contains(rank)) return false;
   // Without a member that is to be excluded, a majority may be missing.
-  const bool is_spared = rank == left_out_ && is_majority(num_live(rank));
+  const bool is_spared = rank == to_exclude_ && is_majority(num_live(rank));
   return !lost_.contains(rank) && !is_spared;
 }
 
@@ -313,8 +313,8 @@ std::map<Rank, Report> ViewChange::reports() const {
 // Waiting for silent members pays only if too few take part otherwise, because their
 // results are needed by one member alone. But asking costs next to nothing.
 bool ViewChange::is_missed_out() const {
-  if (left_out_ == kNoRank || is_asked(left_out_) || lost_.contains(left_out_) ||
-      attempt_->answers.contains(left_out_))
+  if (to_exclude_ == kNoRank || is_asked(to_exclude_) || lost_.contains(to_exclude_) ||
+      attempt_->answers.contains(to_exclude_))
     return false;
   const auto makers =
       mutated(Mutation::kHadMakesAnother) ? Makers::kParticipants : Makers::kLacking;
@@ -400,7 +400,7 @@ void ViewChange::propose_if_due() {
     return;
   }
   if (is_missed_out()) {
-    attempt_->asked_last = std::exchange(left_out_, kNoRank);
+    attempt_->asked_last = std::exchange(to_exclude_, kNoRank);
     attempt_->asked_at = now_;
     send(attempt_->asked_last, ViewStep::kPrepare, attempt_->ballot);
     return propose_if_due();
@@ -472,7 +472,7 @@ void ViewChange::install(const View& view) {
   // Answers about an earlier view belong to another question.
   if (std::exchange(num_joins_, 0) > 0) ++num_lives_;
   unsure_ = RankSet(view_.members.world_size());
-  left_out_ = kNoRank;
+  to_exclude_ = kNoRank;
   is_refused_ = is_refused_ && is_removed();
   is_outdated_ = is_outdated_ && !old.has(self_);
   for (auto it = joining_.begin(); it != joining_.end();)

@@ -119,7 +119,7 @@ class ViewChange {
   // asks it nor waits for it, with two exceptions: the other reachable members are no
   // majority, or an open call of one of them could not end without it. The request is
   // dropped when the view changes. One member at a time.
-  void leave_out(Rank rank, TimePoint now);
+  void exclude(Rank rank, TimePoint now);
   // `rank` may own shards again.
   void restore(Rank rank, TimePoint now);
   // The connection to `rank` is gone: it cannot answer, now or later.
@@ -127,7 +127,7 @@ class ViewChange {
 
   // This member is excluded and stays so until rejoin(): it sends no requests to
   // rejoin.
-  void stay_out();
+  void stay_excluded();
   // This member may ask again although it was refused: its report is of another state.
   void rejoin(TimePoint now);
 
@@ -208,7 +208,7 @@ class ViewChange {
   std::vector<HadShard> asked_had_;  // results in the report that it asked them with
   std::vector<Spared> spared_;       // by rank
   Duration patience_ = std::chrono::seconds(5);
-  Rank left_out_ = kNoRank;
+  Rank to_exclude_ = kNoRank;
   std::map<Rank, Report> joining_;
   int num_failed_ = 0;        // attempts in a row without an outcome
   int32_t num_joins_ = 0;     // kJoin messages since this member is excluded

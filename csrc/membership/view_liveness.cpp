@@ -76,9 +76,9 @@ bool would_block(const View& view, const Reports& answers, Makers makers) {
         return is_out_of_reach(view, answers, held, makers);
       }))
     return true;
-  const RankSet left_out = waiting_in_vain(view, answers);
-  const int32_t num_left = static_cast<int32_t>(answers.size()) - left_out.count();
-  if (left_out.count() > 0 && 2 * num_left <= view.members.count()) return true;
+  const RankSet excluded = waiting_in_vain(view, answers);
+  const int32_t num_left = static_cast<int32_t>(answers.size()) - excluded.count();
+  if (excluded.count() > 0 && 2 * num_left <= view.members.count()) return true;
   return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
     const Report& report = entry.second;
     if (report.open == Seq()) return false;
@@ -88,7 +88,7 @@ bool would_block(const View& view, const Reports& answers, Makers makers) {
     for (const auto& [rank, other] : answers) {
       const bool makes = open > other.settled || makers == Makers::kParticipants;
       const bool takes_part = view.takes_part(rank, open);
-      if (makes && takes_part && !left_out.contains(rank)) making.insert(rank);
+      if (makes && takes_part && !excluded.contains(rank)) making.insert(rank);
     }
     return num_staying(making, answers) < report.needed;
   });

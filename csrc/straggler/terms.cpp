@@ -24,20 +24,20 @@ TermsOf::TermsOf(const PolicyOptions& options, const History& history,
       bytes_(bytes),
       had_time_(had_time) {}
 
-bool TermsOf::is_left_out(Rank rank) const {
+bool TermsOf::is_excluded(Rank rank) const {
   return can_leave_one(options_, history_.members().count(), history_.world_size()) &&
          !history_.log().would_overflow_far(rank, bytes_);
 }
 
 bool TermsOf::is_log_full(Rank rank) const {
-  return history_.log().would_overflow(rank, bytes_) && !is_left_out(rank);
+  return history_.log().would_overflow(rank, bytes_) && !is_excluded(rank);
 }
 
 Terms TermsOf::of(Rank rank) const {
   if (history_.consecutive_skips(rank) >= options_.max_consecutive_skips)
     return {true, Reason::kLimiter, Duration::zero(), rank};
   if (history_.log().would_overflow(rank, bytes_))
-    return {!is_left_out(rank), Reason::kLogFull, Duration::zero(), rank};
+    return {!is_excluded(rank), Reason::kLogFull, Duration::zero(), rank};
   if (history_.is_behind(rank, seq_))
     return {false, Reason::kKnownBehind, Duration::zero(), rank};
   if (had_time_.contains(rank) || options_.backup_mode == BackupMode::kNPlusB)

@@ -67,7 +67,7 @@ class TermsOf {
   bool is_log_full(Rank rank) const;
 
  private:
-  bool is_left_out(Rank rank) const;
+  bool is_excluded(Rank rank) const;
 
   PolicyOptions options_;
   const History& history_;

@@ -234,7 +234,7 @@ void Checks::on_view(int32_t rank, const SeenView& view) {
   SeenView& mine = views_[static_cast<size_t>(rank)];
   if (mine == view || is_too_large()) return;
   if (view.number > newest_.number)
-    for (Op& op : ops_) note_left_out(op, view);
+    for (Op& op : ops_) note_excluded(op, view);
   asked_[static_cast<size_t>(rank)] = 0;
   if (view.number < mine.number)
     broken(concat("S1: rank ", rank, " goes back from view ", mine.number, " to ",
@@ -257,7 +257,7 @@ void Checks::on_view(int32_t rank, const SeenView& view) {
   for (uint64_t op = 1; op <= ops_.size(); ++op) check_same(op);
 }
 
-void Checks::on_left_out(int32_t rank, bool is_refused) {
+void Checks::on_excluded(int32_t rank, bool is_refused) {
   const auto& must = script_.must_return;
   if (std::find(must.begin(), must.end(), rank) != must.end())
     broken(concat("S7: rank ", rank, " must return, and is ",
@@ -477,7 +477,7 @@ void Checks::note_known(Op& op) {
   }
 }
 
-void Checks::note_left_out(Op& op, const SeenView& view) {
+void Checks::note_excluded(Op& op, const SeenView& view) {
   const uint64_t before = std::exchange(op.stayed, op.stayed & view.members);
   if (before == op.stayed || op.had_stayed != 0 || !has_one_result(op.call)) return;
   if (!op.closed.empty() || is_exposed(op, view.members)) return;

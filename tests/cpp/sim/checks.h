@@ -81,7 +81,7 @@ class Checks {
   void on_memory_touched(int32_t rank, uint64_t op);
   void on_view(int32_t rank, const SeenView& view);
   // At the end of a run: the rank is refused, or has not returned yet.
-  void on_left_out(int32_t rank, bool is_refused);
+  void on_excluded(int32_t rank, bool is_refused);
   void on_stop(int32_t rank, TimePoint until);
   // The rank counts for nothing from now on.
   void on_kill(int32_t rank);
@@ -145,7 +145,7 @@ class Checks {
   void check_error(int32_t rank, uint64_t op, const Status& status);
   bool must_succeed(int32_t rank, const Op& op) const;
   void note_known(Op& op);
-  void note_left_out(Op& op, const SeenView& view);
+  void note_excluded(Op& op, const SeenView& view);
   bool is_known_open(const Op& op, uint64_t members) const;
   bool is_loss_known(uint64_t members) const;
   bool are_enough(const Op& op, uint64_t members) const;

@@ -456,7 +456,7 @@ void Simulation::check_standing() {
   for (int32_t r = 0; r < script_.members; ++r) {
     const Member& m = member(r);
     if (m.group && m.group->member_state() != engine::MemberState::kMember)
-      checks_.on_left_out(r, m.group->member_state() == engine::MemberState::kRefused);
+      checks_.on_excluded(r, m.group->member_state() == engine::MemberState::kRefused);
   }
 }
 

@@ -19,7 +19,7 @@ constexpr Duration kJoinAgain = std::chrono::milliseconds(500);
 
 }  // namespace
 
-void ViewChange::stay_out() {
+void ViewChange::stay_excluded() {
   is_refused_ = true;
   look_.reset();
 }
@@ -59,9 +59,9 @@ void ViewChange::join() {
 // Note [a view that cannot change]
 // If half of the members of a view are lost, there can be no other view, and no member
 // is taken in. An excluded member must not wait for that, not even a member that waits
-// for the state of another (stay_out). But it may know only an old view, or have lost
-// other members than the view has. So it asks each remaining member. A member without a
-// majority answers that it can never tell, as in Note [results that cannot be
+// for the state of another (stay_excluded). But it may know only an old view, or have
+// lost other members than the view has. So it asks each remaining member. A member
+// without a majority answers that it can never tell, as in Note [results that cannot be
 // compared].
 void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (view_.has(from)) return send_newest(from);

@@ -27,7 +27,7 @@ Report had_up_to_5(int32_t size) {
 TEST_CASE("a member is left out although it would answer, and is not waited for") {
   Members members(4);
   for (auto& m : members.all) m->verdict = std::nullopt;  // does not rejoin at once
-  members[1].change.leave_out(Rank(3), members.now);
+  members[1].change.exclude(Rank(3), members.now);
   members.run(
       milliseconds(30));  // time for the turn of rank 1, but not for an answer time-out
   for (const int32_t r : {0, 1, 2}) {
@@ -44,7 +44,7 @@ TEST_CASE("a member to exclude is asked if the others are no majority") {
     Members members(4);
     members.is_lost = without({0});
     for (auto& m : members.all) m->verdict = std::nullopt;  // does not rejoin at once
-    for (const int32_t r : {2, 3}) members[r].change.leave_out(Rank(1), members.now);
+    for (const int32_t r : {2, 3}) members[r].change.exclude(Rank(1), members.now);
     for (const int32_t r : {1, 2, 3}) {
       if (is_silent)
         members[r].change.on_silent(Rank(0), members.now);
@@ -54,7 +54,7 @@ TEST_CASE("a member to exclude is asked if the others are no majority") {
     members.run(seconds(3));
     for (const int32_t r : {1, 2, 3})
       CHECK(members.view(r).members == set_of(4, {1, 2, 3}));
-    members[2].change.leave_out(Rank(1), members.now);
+    members[2].change.exclude(Rank(1), members.now);
     members.run(seconds(1));
     for (const int32_t r : {2, 3}) CHECK(members.view(r).members == set_of(4, {2, 3}));
   }
@@ -74,7 +74,7 @@ TEST_CASE("a member to exclude is asked if open operations need it") {
         members[r].mine.needed = needed;
       }
       if (!answers) members.is_lost = without({3});
-      members[1].change.leave_out(Rank(3), members.now);
+      members[1].change.exclude(Rank(3), members.now);
       members.run(milliseconds(30));  // the turn of rank 1
       const bool is_needed = needed != 3;
       CHECK((members.view(1).number == 2) == (answers || !is_needed));
@@ -101,7 +101,7 @@ TEST_CASE("a member asked late for a result that only it keeps has time to answe
       if (row.has_had) members[r].mine = had_up_to_5(5);
     members[1].mine.open = Seq(5);
     members[1].mine.needed = 2;
-    members[1].change.leave_out(Rank(4), members.now);
+    members[1].change.exclude(Rank(4), members.now);
     members[1].change.on_silent(Rank(0), members.now);
     // Rank 1 waits for the answer of rank 0 first.
     members.run(milliseconds(99));
@@ -120,8 +120,8 @@ TEST_CASE("a member asked late for a result that only it keeps has time to answe
 
 TEST_CASE("a member that stays out does not ask until it has another state") {
   Members members(4);
-  members[3].change.stay_out();
-  members[1].change.leave_out(Rank(3), members.now);
+  members[3].change.stay_excluded();
+  members[1].change.exclude(Rank(3), members.now);
   members.run(seconds(3));
   CHECK(members.sent[ViewStep::kJoin] == 0);
   CHECK_FALSE(members.view(0).has(Rank(3)));
@@ -356,14 +356,14 @@ TEST_CASE("answers of another view are asked for again") {
 }
 
 TEST_CASE("no member waits for a view that has lost its majority") {
-  for (const bool stays_out : {false, true}) {
+  for (const bool stays_excluded : {false, true}) {
     for (const bool hears_first : {false, true}) {
       LeftOut members;
       Member& out = members[2];
-      if (stays_out) out.change.stay_out();
+      if (stays_excluded) out.change.stay_excluded();
       for (auto& m : members.all) {
         m->verdict.reset();  // does not rejoin at once
-        if (stays_out) m->verdict = Status(Code::kPeerLost, "its log is full");
+        if (stays_excluded) m->verdict = Status(Code::kPeerLost, "its log is full");
       }
       members.run(milliseconds(20));
       CHECK(out.refusals.empty());
@@ -374,7 +374,7 @@ TEST_CASE("no member waits for a view that has lost its majority") {
       if (!hears_first) members.run(milliseconds(700));
       if (!hears_first) out.change.on_lost(Rank(0), members.now);
       members.run(milliseconds(700));
-      INFO(stays_out << " " << hears_first);
+      INFO(stays_excluded << " " << hears_first);
       REQUIRE_FALSE(out.refusals.empty());
       CHECK(out.refusals.back().find(
                 "rank 0 left the group or failed, and only 1 of the 2") !=
