@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/mutation.h"
-#include "collectives/verdict.h"
+#include "collectives/result_header.h"
 
 namespace aikido::collectives {
 
@@ -199,19 +199,19 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
   return result() + plan_.first_byte(s) + header.offset;
 }
 
-void PartialAllreduce::Shard::take(Verdict verdict) {
-  mask = std::move(verdict.mask);
-  stand_ins = std::move(verdict.stand_ins);
-  out = std::move(verdict.out);
-  reason = verdict.reason;
-  deadline = verdict.deadline;
+void PartialAllreduce::Shard::take(ResultHeader header) {
+  mask = std::move(header.mask);
+  stand_ins = std::move(header.stand_ins);
+  out = std::move(header.out);
+  reason = header.reason;
+  deadline = header.deadline;
 }
 
 Status PartialAllreduce::read_mask(Shard& mine,
                                    std::span<const std::byte> bytes) const {
-  auto verdict = decode_verdict(bytes, host_->size(), num_data_shards_);
-  if (!verdict) return verdict.status();
-  mine.take(*std::move(verdict));
+  auto header = decode_result_header(bytes, host_->size(), num_data_shards_);
+  if (!header) return header.status();
+  mine.take(*std::move(header));
   // Only for the mutation tests of the simulator.
   if (mutated(Mutation::kMaskFromReceiver)) {
     mine.mask = RankSet(host_->size());
@@ -391,11 +391,11 @@ void PartialAllreduce::expose_if_done() {
 }
 
 Outcome PartialAllreduce::make_outcome() const {
-  std::vector<OwnedVerdict> known;
+  std::vector<OwnedResultHeader> known;
   for (const int32_t s : live_) {
     const Shard& mine = shard(s);
     known.push_back(
-        {mine.owner, mine.verdict(), plan_.first_element(s), plan_.num_elements(s)});
+        {mine.owner, mine.header(), plan_.first_element(s), plan_.num_elements(s)});
   }
   // Parts follow the shards in the table, but callers expect them by position. An empty
   // shard comes before the shard that begins at the same element.

@@ -44,8 +44,8 @@
 #include "collectives/operation.h"
 #include "collectives/owned_shard.h"
 #include "collectives/paced_sends.h"
+#include "collectives/result_header.h"
 #include "collectives/shard_table.h"
-#include "collectives/verdict.h"
 #include "straggler/pace.h"
 
 namespace aikido::collectives {
@@ -97,15 +97,15 @@ class PartialAllreduce final : public Operation {
     bool is_offered = false;                         // by this backup, in this view
     bool is_acknowledged = false;                    // by this member
     std::vector<transport::MessageId> contribution;  // own, while it is being sent
-    uint32_t contributed_in = 0;        // last view in which it was sent correctly
-    std::unique_ptr<OwnedShard> own;    // while this member may close the shard
-    std::optional<Verdict> given_up;    // header of our close, given up by a promise
-    size_t results_in_flight = 0;       // to members that were in time
-    std::vector<uint32_t> pieces_left;  // of these results, by rank
-    RankSet late;                       // members that still get the result from us
-    TimePoint late_due{};               // latest time to send it
-    Verdict verdict() const { return {mask, reason, deadline, stand_ins, out}; }
-    void take(Verdict verdict);
+    uint32_t contributed_in = 0;           // last view in which it was sent correctly
+    std::unique_ptr<OwnedShard> own;       // while this member may close the shard
+    std::optional<ResultHeader> given_up;  // header of our close, given up by a promise
+    size_t results_in_flight = 0;          // to members that were in time
+    std::vector<uint32_t> pieces_left;     // of these results, by rank
+    RankSet late;                          // members that still get the result from us
+    TimePoint late_due{};                  // latest time to send it
+    ResultHeader header() const { return {mask, reason, deadline, stand_ins, out}; }
+    void take(ResultHeader header);
     void open_again() {
       mask = RankSet();
       stand_ins.clear();
@@ -155,7 +155,7 @@ class PartialAllreduce final : public Operation {
   const Shard& shard(int32_t s) const { return shards_[static_cast<size_t>(s)]; }
   void cut();
   void on_removed();
-  void take_back(int32_t s, Verdict verdict);
+  void take_back(int32_t s, ResultHeader header);
   ShardTable plan_in_view() const;
   void divide();
   void let_go_all();
@@ -182,7 +182,7 @@ class PartialAllreduce final : public Operation {
                                         int32_t s, std::span<const std::byte> rest);
   Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
                                   int32_t s, std::span<const std::byte> rest);
-  Status read_mask(Shard& shard, std::span<const std::byte> verdict) const;
+  Status read_mask(Shard& shard, std::span<const std::byte> header) const;
 
   void fold_ahead(int32_t s);
   void send_ahead(int32_t s);

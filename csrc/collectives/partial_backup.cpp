@@ -18,7 +18,7 @@
 
 #include "base/mutation.h"
 #include "collectives/partial_allreduce.h"
-#include "collectives/verdict.h"
+#include "collectives/result_header.h"
 
 namespace aikido::collectives {
 

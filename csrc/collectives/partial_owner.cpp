@@ -9,7 +9,7 @@
 
 #include "base/mutation.h"
 #include "collectives/partial_allreduce.h"
-#include "collectives/verdict.h"
+#include "collectives/result_header.h"
 
 namespace aikido::collectives {
 
@@ -423,8 +423,8 @@ void PartialAllreduce::send_to_caller(Rank rank) {
 void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
                                    const RankSet& to, bool is_late) {
   const Shard& mine = shard(s);
-  std::vector<std::byte> verdict;  // only with the first piece
-  if (begin == 0) verdict = encode_verdict(mine.verdict());
+  std::vector<std::byte> header;  // only with the first piece
+  if (begin == 0) header = encode_result_header(mine.header());
   num_receivers_ = static_cast<size_t>(to.count());
   ++edition_;
   for (int32_t step = 1; step < host_->size(); ++step) {
@@ -442,7 +442,7 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
         is_late
             ? 0
             : kFirstResultToken + static_cast<uint32_t>(s * host_->size() + rank.value),
-        verdict, leaves_last);
+        header, leaves_last);
     sending_.push_back({s, rank, id});
   }
 }

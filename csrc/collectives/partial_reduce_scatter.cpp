@@ -124,16 +124,16 @@ bool PartialReduceScatter::was_skipped() const {
   });
 }
 
-Status PartialReduceScatter::read_verdict(Rank from, std::span<const std::byte> bytes) {
-  auto verdict = decode_verdict(bytes, host_->size(), host_->size());
-  if (!verdict) return verdict.status();
-  if (verdict->mask.contains(host_->self())) {
+Status PartialReduceScatter::read_header(Rank from, std::span<const std::byte> bytes) {
+  auto header = decode_result_header(bytes, host_->size(), host_->size());
+  if (!header) return header.status();
+  if (header->mask.contains(host_->self())) {
     return {Code::kProtocol,
             concat("rank ", from.value, " says that rank ", host_->self().value,
                    " is not in its block, and that it is"),
             from};
   }
-  to(from).without_us = std::move(*verdict);
+  to(from).without_us = std::move(*header);
   withdraw(from);
   return Status::ok();
 }
@@ -149,7 +149,7 @@ Result<std::byte*> PartialReduceScatter::place(Rank from, const FrameHeader& hea
   const auto owner = static_cast<int32_t>(header.shard);
   if (header.kind == FrameKind::kResult && owner == from.value &&
       header.total_bytes == 0) {
-    AIKIDO_TRY(read_verdict(from, rest));
+    AIKIDO_TRY(read_header(from, rest));
     return nowhere;
   }
   if (header.kind == FrameKind::kContrib && owner == host_->self().value)
@@ -301,19 +301,19 @@ std::optional<uint64_t> PartialReduceScatter::received_of(Rank from) const {
 }
 
 void PartialReduceScatter::close(const straggler::Decision& decision) {
-  verdict_ = {own_->policy->arrived(), decision.reason,
-              told_deadline(decision.deadline)};
+  header_ = {own_->policy->arrived(), decision.reason,
+             told_deadline(decision.deadline)};
   is_closed_ = true;
   own_->tell_close(host_->clock().now(), [&](Rank r) { return received_of(r); });
   // The pieces folded ahead were sums of all members.
-  if (!(verdict_.mask == givers_)) own_->folded = 0;
-  fold(own_bytes_, verdict_.mask);
+  if (!(header_.mask == givers_)) own_->folded = 0;
+  fold(own_bytes_, header_.mask);
   let_go();
   group_policy_.history().on_committed(
-      seq_, verdict_.mask, call_.bytes() + straggler::ResultLog::kOperationCharge);
-  const auto encoded = encode_verdict(verdict_);
+      seq_, header_.mask, call_.bytes() + straggler::ResultLog::kOperationCharge);
+  const auto encoded = encode_result_header(header_);
   host_->view().members.for_each([&](Rank rank) {
-    if (!verdict_.mask.contains(rank))
+    if (!header_.mask.contains(rank))
       post(rank, FrameKind::kResult, host_->self().value, nullptr, 0, 0, 0, true,
            static_cast<uint32_t>(host_->self().value), encoded);
   });
@@ -331,11 +331,11 @@ void PartialReduceScatter::finish_if_done() {
 }
 
 Outcome PartialReduceScatter::make_outcome() const {
-  std::vector<OwnedVerdict> known;
+  std::vector<OwnedResultHeader> known;
   for (int32_t r = 0; r < host_->size(); ++r) {
-    const Verdict& theirs = given_[static_cast<size_t>(r)].without_us;
+    const ResultHeader& theirs = given_[static_cast<size_t>(r)].without_us;
     if (Rank(r) == host_->self()) {
-      known.push_back({Rank(r), verdict_});
+      known.push_back({Rank(r), header_});
     } else if (theirs.mask.count() > 0) {
       known.push_back({Rank(r), theirs});
     }

@@ -33,7 +33,7 @@
 
 #include "collectives/operation.h"
 #include "collectives/owned_shard.h"
-#include "collectives/verdict.h"
+#include "collectives/result_header.h"
 
 namespace aikido::collectives {
 
@@ -63,7 +63,7 @@ class PartialReduceScatter final : public Operation {
     bool is_under_way = false;  // and not withdrawn
     uint32_t token = 0;         // of the message under way
     Buffer copy;                // of the bytes that were unsent at the end of the call
-    Verdict without_us;  // its owner's header; the mask is empty until it arrives
+    ResultHeader without_us;  // its owner's header; the mask is empty until it arrives
   };
 
   Status on_start() override;
@@ -84,7 +84,7 @@ class PartialReduceScatter final : public Operation {
   void disown(Rank rank);
   size_t num_under_way() const;
   size_t bytes_under_way() const;
-  Status read_verdict(Rank from, std::span<const std::byte> bytes);
+  Status read_header(Rank from, std::span<const std::byte> bytes);
 
   // As the owner of a block.
   Result<std::byte*> place_contribution(Rank from,
@@ -114,7 +114,7 @@ class PartialReduceScatter final : public Operation {
   Rank sized_by_ = kNoRank;
   RankSet receiving_;  // members with a frame that is being written to our memory
   bool is_closed_ = false;
-  Verdict verdict_;
+  ResultHeader header_;
   TimePoint copy_at_{};              // after the close: time to copy unsent bytes
   std::vector<Contribution> given_;  // by rank
   uint32_t num_messages_ = 0;

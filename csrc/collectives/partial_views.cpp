@@ -114,7 +114,7 @@ void PartialAllreduce::on_promise() {
     // is kept aside.
     if (mine.own) {
       cancel_results(s);
-      if (mine.own->is_closed) mine.given_up = mine.verdict();
+      if (mine.own->is_closed) mine.given_up = mine.header();
       mine.own->is_closed = mine.own->is_acknowledged = false;
     } else {
       if (mutated(Mutation::kAcceptAfterPromise)) continue;
@@ -187,8 +187,8 @@ void PartialAllreduce::on_view() {
 // that view may make other results. But if a member has received such a result, it is
 // the result in all views. Its bytes are still here and were not overwritten, so they
 // need not be sent back.
-void PartialAllreduce::take_back(int32_t s, Verdict verdict) {
-  shard(s).take(std::move(verdict));
+void PartialAllreduce::take_back(int32_t s, ResultHeader header) {
+  shard(s).take(std::move(header));
   note_mask(s);
   had(s);
 }

@@ -18,7 +18,7 @@
 
 namespace aikido::collectives {
 
-struct Verdict {
+struct ResultHeader {
   RankSet mask;
   straggler::Reason reason = straggler::Reason::kComplete;
   Duration deadline{};  // rounded by told_deadline()
@@ -35,9 +35,9 @@ struct Verdict {
 // outcome is equal on all ranks.
 Duration told_deadline(Duration chosen);
 
-struct OwnedVerdict {
+struct OwnedResultHeader {
   Rank owner;
-  Verdict verdict;
+  ResultHeader header;
   // Range of elements of the tensor.
   uint64_t first_element = 0;
   uint64_t num_elements = 0;
@@ -45,17 +45,17 @@ struct OwnedVerdict {
 // Outcome of a call for `self`, in a group of `size`, from the headers of its shards:
 // kind, shards, skipped members and reason.
 Outcome outcome_of(const Call& call, Rank self, int32_t size,
-                   std::span<const OwnedVerdict> shards);
+                   std::span<const OwnedResultHeader> shards);
 
 // Holes of a call with this outcome, ascending, each pair of data shard and backup
 // once. Requires: some members are backups.
 std::vector<Hole> holes_of(const Call& call, int32_t size, const Outcome& outcome);
 
-std::vector<std::byte> encode_verdict(const Verdict& verdict);
+std::vector<std::byte> encode_result_header(const ResultHeader& header);
 // kProtocol with a sentence if the bytes are no header in a group of `size` with
 // `num_data_shards` data shards.
-Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
-                               int32_t num_data_shards);
+Result<ResultHeader> decode_result_header(std::span<const std::byte> bytes,
+                                          int32_t size, int32_t num_data_shards);
 // Number of stand-ins that fit into the first frame of a result. The remaining room is
 // for excluded members.
 size_t max_stand_ins(const Call& call, int32_t size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/verdict.h"
+#include "collectives/result_header.h"
 
 #include <algorithm>
 #include <cstring>
@@ -34,30 +34,30 @@ void set_bit(std::vector<std::byte>& out, size_t rank) {
 }  // namespace
 
 Outcome outcome_of(const Call& call, Rank self, int32_t size,
-                   std::span<const OwnedVerdict> shards) {
+                   std::span<const OwnedResultHeader> shards) {
   Outcome outcome;
   const int32_t num_data_shards = straggler::num_data_shards(call.policy, size);
   const bool is_counted = self.value < num_data_shards;
   RankSet in_all = straggler::data_shards(call.policy, size);
-  for (const auto& [owner, verdict, first_element, num_elements] : shards) {
+  for (const auto& [owner, header, first_element, num_elements] : shards) {
     ShardOutcome& shard = outcome.shards.emplace_back();
     shard.owner = owner;
     shard.first_element = first_element;
     shard.num_elements = num_elements;
     // The contributors of the whole result are those of every shard.
-    verdict.mask.for_each([&](Rank r) { shard.contributors.push_back(r); });
-    verdict.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
-    shard.scale = scale_of(call, verdict.mask.count(), size);
-    shard.stand_ins = verdict.stand_ins;
-    outcome.stand_ins.insert(outcome.stand_ins.end(), verdict.stand_ins.begin(),
-                             verdict.stand_ins.end());
-    outcome.out.insert(outcome.out.end(), verdict.out.begin(), verdict.out.end());
-    if (is_counted && !verdict.mask.contains(self)) outcome.skipped_by.push_back(owner);
+    header.mask.for_each([&](Rank r) { shard.contributors.push_back(r); });
+    header.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
+    shard.scale = scale_of(call, header.mask.count(), size);
+    shard.stand_ins = header.stand_ins;
+    outcome.stand_ins.insert(outcome.stand_ins.end(), header.stand_ins.begin(),
+                             header.stand_ins.end());
+    outcome.out.insert(outcome.out.end(), header.out.begin(), header.out.end());
+    if (is_counted && !header.mask.contains(self)) outcome.skipped_by.push_back(owner);
     // The longest deadline of a shard with a missing contribution explains the outcome.
-    if (verdict.mask.count() < num_data_shards &&
-        (outcome.reason.empty() || verdict.deadline > outcome.deadline)) {
-      outcome.deadline = verdict.deadline;
-      outcome.reason = straggler::name_of(verdict.reason);
+    if (header.mask.count() < num_data_shards &&
+        (outcome.reason.empty() || header.deadline > outcome.deadline)) {
+      outcome.deadline = header.deadline;
+      outcome.reason = straggler::name_of(header.reason);
     }
   }
   in_all.for_each([&](Rank r) { outcome.contributors.push_back(r); });
@@ -96,26 +96,25 @@ Duration told_deadline(Duration chosen) {
   return std::min(us, microseconds(std::numeric_limits<uint32_t>::max()));
 }
 
-std::vector<std::byte> encode_verdict(const Verdict& verdict) {
-  const auto size = static_cast<size_t>(verdict.mask.world_size());
+std::vector<std::byte> encode_result_header(const ResultHeader& header) {
+  const auto size = static_cast<size_t>(header.mask.world_size());
   std::vector<std::byte> out(kHeadBytes + (size + 7) / 8);
-  out[0] = static_cast<std::byte>(verdict.reason);
-  const auto us =
-      static_cast<uint32_t>(verdict.deadline / std::chrono::microseconds(1));
+  out[0] = static_cast<std::byte>(header.reason);
+  const auto us = static_cast<uint32_t>(header.deadline / std::chrono::microseconds(1));
   std::memcpy(out.data() + 4, &us, sizeof us);
-  verdict.mask.for_each([&](Rank r) { set_bit(out, static_cast<size_t>(r.value)); });
+  header.mask.for_each([&](Rank r) { set_bit(out, static_cast<size_t>(r.value)); });
   const auto add = [&out](Rank rank) {
     const auto value = static_cast<uint16_t>(rank.value);
     out.insert(out.end(), {std::byte(value & 0xff), std::byte(value >> 8)});
   };
-  std::vector<straggler::StandIn> by_backup = verdict.stand_ins;
+  std::vector<straggler::StandIn> by_backup = header.stand_ins;
   std::sort(by_backup.begin(), by_backup.end(),
             [](const auto& a, const auto& b) { return a.backup < b.backup; });
   for (const auto& [data_shard, backup] : by_backup) {
     set_bit(out, static_cast<size_t>(backup.value));
     add(data_shard);
   }
-  for (const Rank rank : verdict.out) add(rank);
+  for (const Rank rank : header.out) add(rank);
   return out;
 }
 
@@ -125,32 +124,32 @@ size_t max_stand_ins(const Call& call, int32_t size) {
   return (transport::kMaxExtensionBytes - used) / sizeof(uint16_t);
 }
 
-Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
-                               int32_t num_data_shards) {
+Result<ResultHeader> decode_result_header(std::span<const std::byte> bytes,
+                                          int32_t size, int32_t num_data_shards) {
   const auto n = static_cast<size_t>(size);
   const auto bad_length = [&] {
     return Status(Code::kProtocol,
-                  concat("a result with ", bytes.size(), " bytes of verdict"));
+                  concat("a result with ", bytes.size(), " bytes of header"));
   };
   const size_t mask_end = kHeadBytes + (n + 7) / 8;
   if (bytes.size() < mask_end) return bad_length();
-  Verdict verdict;
+  ResultHeader header;
   uint32_t us = 0;
   std::memcpy(&us, bytes.data() + 4, sizeof us);
-  verdict.reason = static_cast<straggler::Reason>(bytes[0]);
-  verdict.deadline = std::chrono::microseconds(us);
-  verdict.mask = RankSet(size);
+  header.reason = static_cast<straggler::Reason>(bytes[0]);
+  header.deadline = std::chrono::microseconds(us);
+  header.mask = RankSet(size);
   for (size_t r = 0; r < n; ++r) {
     const auto bits = static_cast<unsigned>(bytes[kHeadBytes + r / 8]);
     if ((bits >> (r % 8) & 1u) == 0) continue;
     const Rank rank(static_cast<int32_t>(r));
     if (rank.value < num_data_shards)
-      verdict.mask.insert(rank);
+      header.mask.insert(rank);
     else
-      verdict.stand_ins.push_back({kNoRank, rank});
+      header.stand_ins.push_back({kNoRank, rank});
   }
   const auto rest = bytes.subspan(mask_end);
-  const size_t num_stand_ins = verdict.stand_ins.size();
+  const size_t num_stand_ins = header.stand_ins.size();
   // Excluded members are listed only if there are backups.
   const bool may_say_more = num_data_shards < size && rest.size() % 2 == 0;
   if (rest.size() < 2 * num_stand_ins ||
@@ -165,27 +164,27 @@ Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
   RankSet covered(size);
   for (size_t i = 0; i < num_stand_ins; ++i) {
     const uint16_t d = value_at(i);
-    const bool is_one = d < num_data_shards && verdict.mask.contains(Rank(d)) &&
-                        covered.insert(Rank(d));
+    const bool is_one =
+        d < num_data_shards && header.mask.contains(Rank(d)) && covered.insert(Rank(d));
     if (!is_one)
-      return Status(Code::kProtocol, concat("rank ", verdict.stand_ins[i].backup.value,
+      return Status(Code::kProtocol, concat("rank ", header.stand_ins[i].backup.value,
                                             " stands in for data shard ", d,
                                             ", which is not in the result, or twice"));
-    verdict.stand_ins[i].data_shard = Rank(d);
+    header.stand_ins[i].data_shard = Rank(d);
   }
   for (size_t i = num_stand_ins; i < rest.size() / 2; ++i) {
     const Rank rank(value_at(i));
-    if (rank.value >= size || (!verdict.out.empty() && rank <= verdict.out.back()))
+    if (rank.value >= size || (!header.out.empty() && rank <= header.out.back()))
       return Status(Code::kProtocol, concat("a result without rank ", rank.value,
                                             " of ", size, " members, or not in order"));
-    verdict.out.push_back(rank);
+    header.out.push_back(rank);
   }
-  std::sort(verdict.stand_ins.begin(), verdict.stand_ins.end());
-  if (verdict.mask.count() == 0 || bytes[0] > std::byte{kMaxReason}) {
-    return Status(Code::kProtocol, concat("a result of ", verdict.mask.count(),
+  std::sort(header.stand_ins.begin(), header.stand_ins.end());
+  if (header.mask.count() == 0 || bytes[0] > std::byte{kMaxReason}) {
+    return Status(Code::kProtocol, concat("a result of ", header.mask.count(),
                                           " contributions for reason ", int(bytes[0])));
   }
-  return verdict;
+  return header;
 }
 
 }  // namespace aikido::collectives
