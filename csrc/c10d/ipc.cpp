@@ -232,17 +232,17 @@ Mark IpcCall::queue() {
   device_memory_->reduce_to_all(what_.call.op, what_.call.dtype, buffers,
                                 what_.call.count,
                                 scale_of(what_.call, what_.size, what_.size), stream);
-  verdict_.is_running = true;
+  end_message_.is_running = true;
   return Mark::of(stream);
 }
 
 void IpcCall::conclude(const Status& status) {
-  verdict_.is_running = verdict_.is_running && !status;
-  verdict_.culprit =
+  end_message_.is_running = end_message_.is_running && !status;
+  end_message_.culprit =
       (status.culprit() == kNoRank ? Rank(kLeader) : status.culprit()).value;
-  verdict_.code = status.code();
-  status.message().copy(verdict_.text, sizeof verdict_.text - 1);
-  if (verdict_.is_running) kept().add(what_.work, TimePoint::max());
+  end_message_.code = status.code();
+  status.message().copy(end_message_.text, sizeof end_message_.text - 1);
+  if (end_message_.is_running) kept().add(what_.work, TimePoint::max());
   const auto communicator = std::move(communicator_);
   if (!communicator) return finish(status);
   num_unsent_ = what_.size - 1;
@@ -251,21 +251,21 @@ void IpcCall::conclude(const Status& status) {
     collectives::SendCall call;
     call.to = Rank(r);
     call.tag = tag();
-    call.data = reinterpret_cast<const std::byte*>(&verdict_);
-    call.bytes = sizeof verdict_;
+    call.data = reinterpret_cast<const std::byte*>(&end_message_);
+    call.bytes = sizeof end_message_;
     call.priority = what_.priority;
     call.deadline = SystemClock().now() + kGrace;
     call.keep_alive = self;
-    // A rank that does not get the verdict reports that itself.
+    // A rank that does not get the end message reports that itself.
     call.on_done = [self, status](const Status&, Rank) {
-      self->on_verdict_sent(status);
+      self->on_end_message_sent(status);
     };
     communicator->send_ahead(std::move(call));
   }
 }
 
-// This rank may give the group up next, and the others have their verdicts by then.
-void IpcCall::on_verdict_sent(const Status& status) {
+// This rank may give the group up next, and the others have their end messages by then.
+void IpcCall::on_end_message_sent(const Status& status) {
   if (--num_unsent_ == 0) finish(status);
 }
 
@@ -282,8 +282,8 @@ void IpcCall::receive(const Status& status, const CommunicatorPtr& communicator)
   collectives::ReceiveCall call;
   call.from = Rank(kLeader);
   call.tag = tag();
-  call.data = reinterpret_cast<std::byte*>(&verdict_);
-  call.bytes = sizeof verdict_;
+  call.data = reinterpret_cast<std::byte*>(&end_message_);
+  call.bytes = sizeof end_message_;
   call.deadline = status ? what_.deadline + kGrace : soon;
   call.on_done = [self = shared_from_this()](const Status& received, Rank) {
     self->end_receive(received);
@@ -299,10 +299,10 @@ void IpcCall::end_receive(const Status& status) {
                           ", which has not said that it is there: ", status.message()),
                    status.culprit()});
   }
-  if (verdict_.is_running) kept().add(what_.work, TimePoint::max());
-  if (verdict_.code == Code::kOk) return finish(Status::ok());
-  verdict_.text[sizeof verdict_.text - 1] = 0;
-  finish({verdict_.code, verdict_.text, Rank(verdict_.culprit)});
+  if (end_message_.is_running) kept().add(what_.work, TimePoint::max());
+  if (end_message_.code == Code::kOk) return finish(Status::ok());
+  end_message_.text[sizeof end_message_.text - 1] = 0;
+  finish({end_message_.code, end_message_.text, Rank(end_message_.culprit)});
 }
 
 // ---- all ----

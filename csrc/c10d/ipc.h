@@ -11,16 +11,16 @@
 // with a number, a span and a time-out. The call is held until the rank's stream has
 // reached it. When all have called, rank 0 queues one kernel, which adds up all tensors
 // in place and writes the result to all of them. When the kernel is done, rank 0 sends
-// a message, its verdict, to the others. A failure is reported to all ranks with its
-// reason. So no stream of one process ever waits for another process, and a dying
+// a message, its end message, to the others. A failure is reported to all ranks with
+// its reason. So no stream of one process ever waits for another process, and a dying
 // process is noticed as in all other calls. A mapping outlives the process that shared
 // the memory.
 //
 // If a call fails on a rank, for example by its time-out, that rank does not know if
-// rank 0 still writes to its tensor. So it keeps the tensor until the verdict comes, or
-// for kGrace. Rank 0 sends a verdict at the end of each call. It begins nothing after
-// the time-out of any rank. If its kernel does not end, all ranks keep their tensors
-// for good.
+// rank 0 still writes to its tensor. So it keeps the tensor until the end message
+// comes, or for kGrace. Rank 0 sends an end message at the end of each call. It begins
+// nothing after the time-out of any rank. If its kernel does not end, all ranks keep
+// their tensors for good.
 
 #include <atomic>
 #include <condition_variable>
@@ -142,7 +142,7 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
     int64_t deadline = 0;  // deadline of its call, on the clock of the host
   };
   // Message of the leader to the others.
-  struct Verdict {
+  struct EndMessage {
     int32_t culprit = kNoRank.value;
     Code code = Code::kOk;
     bool is_running = false;  // the call has failed, but its kernel may still run
@@ -152,7 +152,7 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
   Mark queue();
   void lead(const Status& status);
   void conclude(const Status& status);
-  void on_verdict_sent(const Status& status);
+  void on_end_message_sent(const Status& status);
   void receive(const Status& status, const CommunicatorPtr& communicator);
   void end_receive(const Status& status);
   void end(const Status& status);
@@ -164,14 +164,14 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
   const CopySite site_;
   void* const data_;
   std::vector<Offer> offers_;  // of all ranks on the leader, else only of this rank
-  Verdict verdict_;
+  EndMessage end_message_;
   Seq seq_{};
   bool is_owed_ = false;
   bool is_over_ = false;  // for the work
   // On the leader only.
   CommunicatorPtr communicator_;
   TimePoint first_deadline_{};  // earliest deadline of all ranks
-  int num_unsent_ = 0;          // verdicts not sent yet
+  int num_unsent_ = 0;          // end messages not sent yet
 };
 
 // Description of all its copies, for errors.
