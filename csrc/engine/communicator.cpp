@@ -78,7 +78,7 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
   hello.rank = options_.self;
   hello.size = options_.size;
   hello.agreed = agreed_;
-  transport::Sharing sharing{engine_->shared_memory_bytes(), engine_->outbox(), {}};
+  transport::Sharing sharing{engine_->shared_memory_bytes(), engine_->shm_pool(), {}};
   auto dialled = transport::dial(address, hello, clock_, deadline, sharing);
   if (!dialled) return {dialled.status().code(), dialled.status().message(), rank};
   if (!sharing.failure.empty()) {
@@ -138,7 +138,7 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
       link->set_shared();
     }
     auto stream =
-        transport::make_stream(loop, std::move(connection), lane, engine_->outbox());
+        transport::make_stream(loop, std::move(connection), lane, engine_->shm_pool());
     auto of_lane = std::make_unique<transport::StreamLink>(
         loop, &engine_->uplink(), std::move(stream), lane, rank, chunk_bytes,
         link->handler(lane));

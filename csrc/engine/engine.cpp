@@ -25,8 +25,9 @@ Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
   engine->listener_ = std::move(*listener);
   if (engine->is_local()) {
     // Without blocks all payloads go through the rings.
-    if (auto outbox = transport::Outbox::make()) engine->outbox_ = std::move(*outbox);
-    engine->listener_->share(engine->outbox_.get());
+    if (auto shm_pool = transport::ShmBufferPool::make())
+      engine->shm_pool_ = std::move(*shm_pool);
+    engine->listener_->share(engine->shm_pool_.get());
   }
   engine->thread_ = std::thread([e = engine.get()] { e->run(); });
   return engine;
@@ -48,7 +49,7 @@ Engine::~Engine() {
     thread_.detach();
     [[maybe_unused]] const auto* leaked = listener_.release();
     // After a fork, its address range may contain another mapping.
-    [[maybe_unused]] const auto* unmapped = outbox_.release();
+    [[maybe_unused]] const auto* unmapped = shm_pool_.release();
     return;
   }
   loop_.stop();

@@ -87,7 +87,7 @@ class Engine {
   transport::Uplink& uplink() { return *uplink_; }
   // Null: there is no memory for it, or no memory is shared. Any thread may call fd()
   // of it.
-  transport::Outbox* outbox() { return outbox_.get(); }
+  transport::ShmBufferPool* shm_pool() { return shm_pool_.get(); }
   transport::Listener& listener() { return *listener_; }
   void add(Group* group);
   void remove(Group* group);
@@ -101,7 +101,7 @@ class Engine {
       std::make_shared<trace::Recorder>();
   transport::EventLoop loop_;
   std::unique_ptr<transport::Uplink> uplink_;
-  std::unique_ptr<transport::Outbox> outbox_;
+  std::unique_ptr<transport::ShmBufferPool> shm_pool_;
   std::unique_ptr<transport::Listener> listener_;
   std::vector<Group*> groups_;
   std::thread thread_;

@@ -358,8 +358,8 @@ void Listener::admit(Guest* guest, const Hello& hello) {
   // A peer that has passed its blocks gets the descriptor of the blocks of this
   // process.
   if (refusal.empty() && hello.lane == Lane::kControl && guest->has_passed() &&
-      outbox_ != nullptr)
-    passed = outbox_->fd();
+      shm_pool_ != nullptr)
+    passed = shm_pool_->fd();
   guest->answer(refusal, passed);
   Connection connection = guest->take();
   std::erase_if(guests_, [&](const auto& g) { return g.get() == guest; });
@@ -407,10 +407,10 @@ void Listener::drop(Guest* guest) {
 }
 
 std::unique_ptr<ByteStream> make_stream(EventLoop* loop, Connection connection,
-                                        Lane lane, Outbox* outbox) {
+                                        Lane lane, ShmBufferPool* shm_pool) {
   if (connection.memory)
     return std::make_unique<SharedStream>(loop, std::move(connection.socket),
-                                          std::move(*connection.memory), outbox,
+                                          std::move(*connection.memory), shm_pool,
                                           connection.blocks);
   return std::make_unique<SocketStream>(loop, std::move(connection.socket), lane);
 }
@@ -434,8 +434,8 @@ Result<Connections> dial(const Address& address, Hello hello, const Clock& clock
         passed = memory.emplace(std::move(*made)).fd().get();
       else
         sharing.failure = made.status().message();
-    } else if (sharing.outbox != nullptr) {
-      passed = sharing.outbox->fd();
+    } else if (sharing.shm_pool != nullptr) {
+      passed = sharing.shm_pool->fd();
     }
     AIKIDO_TRY(greet(socket, hello, passed, blocks, address, clock, deadline));
     if (memory && !memory->is_accepted()) {

@@ -26,13 +26,13 @@
 #include "transport/byte_stream.h"
 #include "transport/event_loop.h"
 #include "transport/handshake.h"
-#include "transport/outbox.h"
 #include "transport/shared_memory.h"
+#include "transport/shm_buffer_pool.h"
 
 namespace aikido::transport {
 
 // Connected, non-blocking socket, with the memory that is shared with the peer. The
-// control lane also has the peer's blocks (`outbox.h`).
+// control lane also has the peer's blocks (`shm_buffer_pool.h`).
 struct Connection {
   Fd socket;
   std::optional<SharedMemory> memory = {};
@@ -41,11 +41,11 @@ struct Connection {
 // One connection per lane, indexed by Lane.
 using Connections = std::array<Connection, kNumLanes>;
 
-// Byte stream over `connection`. If `outbox` is given, it lends the blocks of this
-// process; the connection's `blocks` are the peer's. `loop` and `outbox` outlive the
+// Byte stream over `connection`. If `shm_pool` is given, it lends the blocks of this
+// process; the connection's `blocks` are the peer's. `loop` and `shm_pool` outlive the
 // stream.
 std::unique_ptr<ByteStream> make_stream(EventLoop* loop, Connection connection,
-                                        Lane lane, Outbox* outbox = nullptr);
+                                        Lane lane, ShmBufferPool* shm_pool = nullptr);
 
 // Decides which connections are accepted. Progress thread.
 class Doorkeeper {
@@ -78,8 +78,8 @@ class Listener final : private FdHandler, private Timed {
                                                 const std::string& host,
                                                 Duration handshake_timeout,
                                                 bool is_local);
-  // Members on this host get the blocks of `outbox`, which outlives the listener.
-  void share(const Outbox* outbox) { outbox_ = outbox; }
+  // Members on this host get the blocks of `shm_pool`, which outlives the listener.
+  void share(const ShmBufferPool* shm_pool) { shm_pool_ = shm_pool; }
   ~Listener() override;
 
   const Address& address() const { return address_; }
@@ -130,13 +130,13 @@ class Listener final : private FdHandler, private Timed {
   std::optional<TimePoint> resume_at_;   // accepts nothing until then
   TimePoint short_from_{}, short_at_{};  // first and last failed accept
   uint64_t num_strangers_ = 0;
-  const Outbox* outbox_ = nullptr;
+  const ShmBufferPool* shm_pool_ = nullptr;
 };
 
 // Memory shared with members on this host, or the reason why there is none.
 struct Sharing {
   size_t ring_bytes = 0;  // each direction; 0: TCP with every member
-  const Outbox* outbox = nullptr;
+  const ShmBufferPool* shm_pool = nullptr;
   std::string failure;  // set by dial()
 };
 

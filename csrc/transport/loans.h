@@ -2,8 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Buffer leases: the blocks of another process (`outbox.h`) that this process holds.
-// This file has the state that both processes see, and the reader's half (our design).
+// Buffer leases: the blocks of another process (`shm_buffer_pool.h`) that this process
+// holds. This file has the state that both processes see, and the reader's half (our
+// design).
 //
 // Note [payloads beside the ring]
 // A large payload is copied into a block of the sender, and the ring carries only its

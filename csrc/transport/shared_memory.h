@@ -3,7 +3,7 @@
 #pragma once
 //
 // Memory that two processes of one host share: a ring for each direction, and the
-// leases of each other's blocks (`outbox.h`).
+// leases of each other's blocks (`shm_buffer_pool.h`).
 
 #include <atomic>
 #include <cstddef>

@@ -22,16 +22,16 @@ Status broken() {
 }  // namespace
 
 SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
-                           Outbox* outbox, const Fd& blocks)
+                           ShmBufferPool* shm_pool, const Fd& blocks)
     : loop_(loop),
       socket_(std::move(socket)),
       memory_(std::make_shared<SharedMemory>(std::move(memory))),
-      outbox_(outbox),
+      shm_pool_(shm_pool),
       writer_(memory_->writer()),
       reader_(memory_->reader()) {
   // Both processes have mapped the memory, so the descriptor is not needed any more.
   memory_->fd().reset();
-  if (outbox != nullptr) lender_ = outbox->lend_to(memory_, pid_of_peer(socket_));
+  if (shm_pool != nullptr) lender_ = shm_pool->lend_to(memory_, pid_of_peer(socket_));
   if (!blocks.is_open()) return;
   // Without blocks the peer sends all payloads through the ring.
   auto borrower = Borrower::open(blocks, memory_);
@@ -141,7 +141,7 @@ void SharedStream::drop_blocks() {
   if (borrower_) borrower_->on_returned(nullptr);
   borrower_.reset();
   lender_.reset();
-  if (outbox_ != nullptr) outbox_->collect();
+  if (shm_pool_ != nullptr) shm_pool_->collect();
 }
 
 // If the socket is full, it contains enough wake-ups. If it is broken, the loop reports

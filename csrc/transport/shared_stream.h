@@ -13,8 +13,8 @@
 #include "transport/byte_stream.h"
 #include "transport/doorbell.h"
 #include "transport/event_loop.h"
-#include "transport/outbox.h"
 #include "transport/shared_memory.h"
+#include "transport/shm_buffer_pool.h"
 
 namespace aikido::transport {
 
@@ -24,10 +24,10 @@ class SharedStream final : public ByteStream,
                            private Flushable {
  public:
   // Takes a connected, non-blocking Unix socket to the process that shares `memory`.
-  // `outbox` has the blocks of this process, `blocks` those of the other; either may be
-  // missing. `loop` and `outbox` outlive the stream.
+  // `shm_pool` has the blocks of this process, `blocks` those of the other; either may
+  // be missing. `loop` and `shm_pool` outlive the stream.
   SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
-               Outbox* outbox = nullptr, const Fd& blocks = {});
+               ShmBufferPool* shm_pool = nullptr, const Fd& blocks = {});
   ~SharedStream() override;
 
   void start(StreamHandler* handler) override;
@@ -63,7 +63,7 @@ class SharedStream final : public ByteStream,
   Fd socket_;
   Doorbell doorbell_;  // of the peer
   std::shared_ptr<SharedMemory> memory_;
-  Outbox* outbox_;
+  ShmBufferPool* shm_pool_;
   std::shared_ptr<Lender> lender_;      // null: this process lends no blocks
   std::shared_ptr<Borrower> borrower_;  // null: the peer lends no blocks
   RingWriter writer_;

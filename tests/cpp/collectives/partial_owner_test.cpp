@@ -36,7 +36,8 @@ struct Steady {
   Bytes input = random_elements(call.dtype, call.count, 7);
 };
 
-// Results by their names (transport/outbox.h). Equal names must mean equal bytes.
+// Results by their names (transport/shm_buffer_pool.h). Equal names must mean equal
+// bytes.
 struct Results {
   void note(const transport::OutMessage& m) {
     if (m.header.kind != FrameKind::kResult || m.bytes == 0) return;

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "harness/catch.h"
-#include "transport/outbox.h"
 #include "transport/shared_memory.h"
+#include "transport/shm_buffer_pool.h"
 
 namespace aikido::testing {
 
@@ -25,20 +25,20 @@ inline std::pair<transport::SharedMemory, transport::SharedMemory> make_shared_p
   return {std::move(*made), std::move(*opened)};
 }
 
-inline std::unique_ptr<transport::Outbox> make_outbox() {
-  auto made = transport::Outbox::make();
+inline std::unique_ptr<transport::ShmBufferPool> make_shm_pool() {
+  auto made = transport::ShmBufferPool::make();
   REQUIRE(made.is_ok());
   return std::move(*made);
 }
 
 // Another process, which borrows blocks from the buffer pool of this one.
 struct Reader {
-  explicit Reader(transport::Outbox* outbox, int pid = 0) {
+  explicit Reader(transport::ShmBufferPool* shm_pool, int pid = 0) {
     auto [near, far] = make_shared_pair(4096);
-    lender = outbox->lend_to(std::make_shared<transport::SharedMemory>(std::move(near)),
-                             pid);
+    lender = shm_pool->lend_to(
+        std::make_shared<transport::SharedMemory>(std::move(near)), pid);
     auto opened = transport::Borrower::open(
-        Fd(::dup(outbox->fd())),
+        Fd(::dup(shm_pool->fd())),
         std::make_shared<transport::SharedMemory>(std::move(far)));
     REQUIRE(opened.is_ok());
     borrower = std::move(*opened);

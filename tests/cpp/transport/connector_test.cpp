@@ -344,19 +344,19 @@ TEST_CASE("members of one host share memory for bulk", "[tcp]") {
 }
 
 TEST_CASE("members of one host exchange their blocks", "[tcp]") {
-  const auto is_of = [](const Fd& fd, const Outbox& outbox) {
+  const auto is_of = [](const Fd& fd, const ShmBufferPool& shm_pool) {
     struct stat found {
     }, own{};
-    return ::fstat(fd.get(), &found) == 0 && ::fstat(outbox.fd(), &own) == 0 &&
+    return ::fstat(fd.get(), &found) == 0 && ::fstat(shm_pool.fd(), &own) == 0 &&
            found.st_ino == own.st_ino;
   };
-  auto mine = Outbox::make(), theirs = Outbox::make();
+  auto mine = ShmBufferPool::make(), theirs = ShmBufferPool::make();
   REQUIRE(mine.is_ok());
   REQUIRE(theirs.is_ok());
   const bool listener_has = GENERATE(false, true), dialler_has = GENERATE(false, true);
   House house(seconds(20), "127.0.0.1", true);
   house.sharing.ring_bytes = 8 << 10;
-  if (dialler_has) house.sharing.outbox = theirs->get();
+  if (dialler_has) house.sharing.shm_pool = theirs->get();
   if (listener_has) house.listener->share(mine->get());
   auto dialled = house.dial_in(hello_of(7));
   REQUIRE(dialled.is_ok());

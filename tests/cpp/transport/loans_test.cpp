@@ -19,7 +19,7 @@
 #include "harness/shared_pair.h"
 #include "transport/connector.h"
 #include "transport/local_socket.h"
-#include "transport/outbox.h"
+#include "transport/shm_buffer_pool.h"
 #include "transport/stream_link.h"
 
 using namespace aikido;
@@ -34,12 +34,12 @@ constexpr size_t kRing = 64 << 10;
 struct Process {
   EventLoop loop;
   Uplink uplink{&loop, 0};
-  std::unique_ptr<Outbox> outbox = make_outbox();
+  std::unique_ptr<ShmBufferPool> shm_pool = make_shm_pool();
 
   std::unique_ptr<StreamLink> link_over(Connection connection, LinkHandler* handler) {
     return std::make_unique<StreamLink>(
         &loop, &uplink,
-        make_stream(&loop, std::move(connection), Lane::kBulk, outbox.get()),
+        make_stream(&loop, std::move(connection), Lane::kBulk, shm_pool.get()),
         Lane::kBulk, Rank(1), kBlockBytes, handler);
   }
 };
@@ -49,8 +49,8 @@ std::pair<Connection, Connection> connect(const Process& a, const Process& b) {
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
   auto [made, opened] = make_shared_pair(kRing);
-  return {Connection{Fd(fds[0]), std::move(made), Fd(::dup(b.outbox->fd()))},
-          Connection{Fd(fds[1]), std::move(opened), Fd(::dup(a.outbox->fd()))}};
+  return {Connection{Fd(fds[0]), std::move(made), Fd(::dup(b.shm_pool->fd()))},
+          Connection{Fd(fds[1]), std::move(opened), Fd(::dup(a.shm_pool->fd()))}};
 }
 
 // Reads payloads in their blocks while it may keep more of them, and folds nothing.
@@ -213,7 +213,7 @@ TEST_CASE("a sender sleeps until its reader gives blocks back", "[tcp]") {
 TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
   Process here;
   RecordingHandler handler;
-  const Reader reader(here.outbox.get());
+  const Reader reader(here.shm_pool.get());
   auto owned = std::make_unique<LendingStream>(reader.lender.get());
   LendingStream& stream = *owned;
   StreamLink link(&here.loop, &here.uplink, std::move(owned), Lane::kBulk, Rank(1),
@@ -299,7 +299,7 @@ TEST_CASE("without a free block a payload goes through the ring", "[tcp]") {
   const auto data = pattern(kBlockBytes, 1);
   std::vector<Reader> readers;
   for (size_t i = 0; i < kNumBlocks; ++i) {
-    if (i % kMostLent == 0) readers.emplace_back(two.here.outbox.get());
+    if (i % kMostLent == 0) readers.emplace_back(two.here.shm_pool.get());
     const Content content{{}, 0, 0, data.size(), 1};
     REQUIRE(readers.back().lender->lend(data.data(), content) != 0);
   }
@@ -332,7 +332,8 @@ TEST_CASE("a frame that names a block which was not lent ends the link", "[tcp]"
   RecordingHandler handler;
   auto [one, other] = connect(here, here);
   if (!are_there_blocks) other.blocks.reset();
-  auto stream = make_stream(&here.loop, std::move(one), Lane::kBulk, here.outbox.get());
+  auto stream =
+      make_stream(&here.loop, std::move(one), Lane::kBulk, here.shm_pool.get());
   const auto link = here.link_over(std::move(other), &handler);
   FrameHeader h;
   h.kind = FrameKind::kData;
@@ -366,7 +367,7 @@ TEST_CASE("a reader whose peer has ended its stream reads no more blocks", "[tcp
   here.loop.post([&] { here.loop.stop(); });
   here.loop.run();
   const auto next = [&] {
-    const Reader another(here.outbox.get());
+    const Reader another(here.shm_pool.get());
     return another.lender->lend(data.data(), {{}, 0, 0, kBlockBytes, 1});
   };
   CHECK(next() == kMostLent + 1);
@@ -393,7 +394,7 @@ TEST_CASE("blocks of a killed member come back although its link is kept", "[tcp
   auto [made, opened] = make_shared_pair(kRing);
   // Stands for the borrower of the child, which is killed before it can report that it
   // is done.
-  auto borrower = Borrower::open(Fd(::dup(here.outbox->fd())),
+  auto borrower = Borrower::open(Fd(::dup(here.shm_pool->fd())),
                                  std::make_shared<SharedMemory>(std::move(opened)));
   RecordingHandler handler;
   const auto link = here.link_over({std::move(socket), std::move(made)}, &handler);
@@ -407,6 +408,6 @@ TEST_CASE("blocks of a killed member come back although its link is kept", "[tcp
   REQUIRE(::waitpid(child, &status, 0) == child);
   handler.on_lost = [&] { here.loop.stop(); };
   here.loop.run();
-  const Reader next(here.outbox.get());
+  const Reader next(here.shm_pool.get());
   CHECK(next.lender->lend(data.data(), {{}, 0, 0, kBlockBytes, 1}) == 1);
 }

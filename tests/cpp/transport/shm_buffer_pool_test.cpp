@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "transport/outbox.h"
+#include "transport/shm_buffer_pool.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -38,8 +38,8 @@ size_t num_lent_until_full(const Reader& reader) {
 }  // namespace
 
 TEST_CASE("a reader finds a lent block, and the block is used again", "[unit]") {
-  const auto outbox = make_outbox();
-  Reader reader(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader reader(shm_pool.get());
   for (size_t i = 0; i < 3 * kNumBlocks; ++i) {
     const auto data = pattern(kBytes, static_cast<unsigned>(i));
     REQUIRE(reader.lender->has_credit());
@@ -53,8 +53,8 @@ TEST_CASE("a reader finds a lent block, and the block is used again", "[unit]") 
 
 TEST_CASE("a payload for several readers has one block until the last returns it",
           "[unit]") {
-  const auto outbox = make_outbox();
-  Reader a(outbox.get()), b(outbox.get()), c(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader a(shm_pool.get()), b(shm_pool.get()), c(shm_pool.get());
   const auto owner = std::make_shared<int>();
   const auto data = pattern(kBytes, 1), other = pattern(kBytes, 2);
   const Content content{owner, 7, 1000, kBytes, 3};
@@ -79,8 +79,8 @@ TEST_CASE("a payload for several readers has one block until the last returns it
 }
 
 TEST_CASE("a payload whose owner has ended is not found", "[unit]") {
-  const auto outbox = make_outbox();
-  Reader a(outbox.get()), b(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader a(shm_pool.get()), b(shm_pool.get());
   auto owner = std::make_shared<int>();
   const Content content{owner, 7, 1000, kBytes, 2};
   const auto data = pattern(kBytes, 1), other = pattern(kBytes, 2);
@@ -90,8 +90,8 @@ TEST_CASE("a payload whose owner has ended is not found", "[unit]") {
 }
 
 TEST_CASE("a block that is lent is not lent again at the same time", "[unit]") {
-  const auto outbox = make_outbox();
-  Reader reader(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader reader(shm_pool.get());
   const auto owner = std::make_shared<int>();
   const Content content{owner, 0, 0, kBytes, 2};
   const auto data = pattern(kBytes);
@@ -100,8 +100,8 @@ TEST_CASE("a block that is lent is not lent again at the same time", "[unit]") {
 }
 
 TEST_CASE("blocks that a reader keeps do not count as circulating", "[unit]") {
-  const auto outbox = make_outbox();
-  Reader reader(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader reader(shm_pool.get());
   int num_told = 0;
   reader.borrower->on_returned([&] { ++num_told; });
   CHECK(num_lent_until_full(reader) == kMostLent);
@@ -127,9 +127,9 @@ TEST_CASE("blocks that a reader keeps do not count as circulating", "[unit]") {
 }
 
 TEST_CASE("readers may keep blocks while the others suffice for all", "[unit]") {
-  const auto outbox = make_outbox();
+  const auto shm_pool = make_shm_pool();
   std::vector<Reader> readers;
-  for (int i = 0; i < 3; ++i) readers.emplace_back(outbox.get());
+  for (int i = 0; i < 3; ++i) readers.emplace_back(shm_pool.get());
   const auto data = pattern(kBytes);
   std::vector<Buffer> kept;
   for (bool may_keep = true; may_keep;) {
@@ -153,13 +153,13 @@ TEST_CASE("readers may keep blocks while the others suffice for all", "[unit]") 
 
 TEST_CASE("lending fails without a free block, and readers do not wait for each other",
           "[unit]") {
-  const auto outbox = make_outbox();
+  const auto shm_pool = make_shm_pool();
   std::vector<Reader> readers;
   for (size_t i = 0; i < kNumBlocks / kMostLent; ++i) {
-    readers.emplace_back(outbox.get());
+    readers.emplace_back(shm_pool.get());
     CHECK(num_lent_until_full(readers.back()) == kMostLent);
   }
-  Reader last(outbox.get());
+  Reader last(shm_pool.get());
   CHECK(last.lender->has_credit());
   const auto data = pattern(kBytes);
   CHECK(last.lender->lend(data.data(), kAlone) == 0);
@@ -169,13 +169,13 @@ TEST_CASE("lending fails without a free block, and readers do not wait for each 
 
 TEST_CASE("a block that a reader has without a link stays until it is returned",
           "[unit]") {
-  const auto outbox = make_outbox();
-  Reader gone(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader gone(shm_pool.get());
   const auto data = pattern(kBytes, 1);
   CHECK(gone.lender->lend(data.data(), kAlone) == 1);
   gone.lender.reset();
   const auto next = [&] {
-    Reader reader(outbox.get());
+    Reader reader(shm_pool.get());
     return reader.lender->lend(pattern(kBytes, 2).data(), kAlone);
   };
   CHECK(next() == 2);
@@ -190,51 +190,51 @@ TEST_CASE("a block that a reader has without a link stays until it is returned",
 }
 
 TEST_CASE("a kept block outlives the link of its reader", "[unit]") {
-  const auto outbox = make_outbox();
-  Reader reader(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader reader(shm_pool.get());
   const auto data = pattern(kBytes, 1);
   Buffer kept = reader.borrower->keep(reader.lender->lend(data.data(), kAlone), kBytes);
   reader.lender.reset();
   reader.borrower.reset();
-  Reader other(outbox.get());
+  Reader other(shm_pool.get());
   CHECK(other.lender->lend(pattern(kBytes, 2).data(), kAlone) == 2);
   CHECK(std::equal(data.begin(), data.end(), kept.data()));
   kept.reset();
-  Reader third(outbox.get());
+  Reader third(shm_pool.get());
   CHECK(third.lender->lend(pattern(kBytes, 2).data(), kAlone) == 1);
 }
 
 TEST_CASE("blocks of a dead process are taken back once its link is gone", "[unit]") {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
-  const auto outbox = make_outbox();
-  Reader dead(outbox.get(), child);
+  const auto shm_pool = make_shm_pool();
+  Reader dead(shm_pool.get(), child);
   const auto data = pattern(kBytes);
   CHECK(dead.lender->lend(data.data(), kAlone) == 1);
   dead.lender.reset();
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
-  Reader other(outbox.get());
+  Reader other(shm_pool.get());
   CHECK(other.lender->lend(data.data(), kAlone) == 1);
 }
 
 TEST_CASE("only payloads that fit, for readers that share blocks, take blocks",
           "[unit]") {
-  const auto outbox = make_outbox();
-  Reader reader(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader reader(shm_pool.get());
   CHECK_FALSE(reader.lender->takes(kLeastLent - 1));
   CHECK(reader.lender->takes(kLeastLent));
   CHECK(reader.lender->takes(kBlockBytes));
   CHECK_FALSE(reader.lender->takes(kBlockBytes + 1));
   auto [alone, other] = make_shared_pair(4096);
   const auto lender =
-      outbox->lend_to(std::make_shared<SharedMemory>(std::move(alone)), 0);
+      shm_pool->lend_to(std::make_shared<SharedMemory>(std::move(alone)), 0);
   CHECK_FALSE(lender->takes(kBlockBytes));
 }
 
 TEST_CASE("the number of a block that was not lent finds nothing", "[unit]") {
-  const auto outbox = make_outbox();
-  Reader reader(outbox.get());
+  const auto shm_pool = make_shm_pool();
+  Reader reader(shm_pool.get());
   const auto data = pattern(kBytes);
   const uint8_t block = reader.lender->lend(data.data(), kAlone);
   for (const int number : {0, block + 1, int{kNumBlocks} + 1, 255})
@@ -256,9 +256,9 @@ TEST_CASE("a descriptor that is no block memory is not mapped", "[unit]") {
 }
 
 TEST_CASE("a forked child keeps no access to the memory", "[unit]") {
-  const auto outbox = make_outbox();
+  const auto shm_pool = make_shm_pool();
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(::fcntl(outbox->fd(), F_GETFD) == -1 ? 0 : 1);
+  if (child == 0) ::_exit(::fcntl(shm_pool->fd(), F_GETFD) == -1 ? 0 : 1);
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "transport/outbox.h"
+#include "transport/shm_buffer_pool.h"
 
 #include <signal.h>
 
@@ -36,21 +36,21 @@ bool Lender::has_room() {
 }
 
 uint8_t Lender::lend(const std::byte* data, const Content& content) {
-  auto block = outbox_->find(content);
+  auto block = shm_pool_->find(content);
   // A reader holds a block at most once, because it returns the block by number.
   if (block && std::find(blocks_.begin(), blocks_.end(), *block) != blocks_.end())
     block.reset();
   if (!block) {
-    block = outbox_->find_free();
+    block = shm_pool_->find_free();
     if (!block) return 0;
-    std::memcpy(outbox_->at(*block), data, content.bytes);
-    outbox_->blocks_[*block].content = content;
-    outbox_->blocks_[*block].num_to_come = content.num_readers;
+    std::memcpy(shm_pool_->at(*block), data, content.bytes);
+    shm_pool_->blocks_[*block].content = content;
+    shm_pool_->blocks_[*block].num_to_come = content.num_readers;
   }
-  --outbox_->blocks_[*block].num_to_come;
-  ++outbox_->blocks_[*block].num_readers;
+  --shm_pool_->blocks_[*block].num_to_come;
+  ++shm_pool_->blocks_[*block].num_readers;
   blocks_.push_back(*block);
-  state_->may_keep.store(outbox_->has_spare() ? 1 : 0);
+  state_->may_keep.store(shm_pool_->has_spare() ? 1 : 0);
   // The flag is set before the reader learns the number, so a return cannot come first.
   state_->is_out[*block].store(1);
   state_->lent.fetch_add(1);
@@ -65,7 +65,7 @@ void Lender::collect() {
   if (std::exchange(seen_, returned) == returned && !is_done) return;
   std::erase_if(blocks_, [&](uint8_t block) {
     if (!is_done && state_->is_out[block].load() != 0) return false;
-    --outbox_->blocks_[block].num_readers;
+    --shm_pool_->blocks_[block].num_readers;
     return true;
   });
 }
@@ -76,13 +76,13 @@ bool Lender::is_settled() {
   // A dead process returns nothing, and cannot read any more.
   const bool is_dead = pid_ > 0 && ::kill(pid_, 0) != 0 && errno == ESRCH;
   if (is_dead) {
-    for (const uint8_t block : blocks_) --outbox_->blocks_[block].num_readers;
+    for (const uint8_t block : blocks_) --shm_pool_->blocks_[block].num_readers;
     blocks_.clear();
   }
   return blocks_.empty();
 }
 
-Result<std::unique_ptr<Outbox>> Outbox::make() {
+Result<std::unique_ptr<ShmBufferPool>> ShmBufferPool::make() {
   constexpr size_t kBytes = kNumBlocks * kBlockBytes;
   auto fd = make_sealed_memory(kBytes);
   if (!fd) return fd.status();
@@ -90,15 +90,17 @@ Result<std::unique_ptr<Outbox>> Outbox::make() {
   fd->close_in_children();
   auto mapping = Mapping::map(*fd, kBytes, Mapping::Access::kReadWrite);
   if (!mapping) return mapping.status();
-  return std::unique_ptr<Outbox>(new Outbox(std::move(*fd), std::move(*mapping)));
+  return std::unique_ptr<ShmBufferPool>(
+      new ShmBufferPool(std::move(*fd), std::move(*mapping)));
 }
 
-std::shared_ptr<Lender> Outbox::lend_to(std::shared_ptr<SharedMemory> memory, int pid) {
+std::shared_ptr<Lender> ShmBufferPool::lend_to(std::shared_ptr<SharedMemory> memory,
+                                               int pid) {
   collect();
   return lenders_.emplace_back(new Lender(this, std::move(memory), pid));
 }
 
-std::optional<uint8_t> Outbox::find(const Content& content) const {
+std::optional<uint8_t> ShmBufferPool::find(const Content& content) const {
   if (content.num_readers == 1) return std::nullopt;
   for (size_t b = 0; b < kNumBlocks; ++b)
     if (blocks_[b].is_of_use() && is_same(blocks_[b].content, content))
@@ -108,7 +110,7 @@ std::optional<uint8_t> Outbox::find(const Content& content) const {
 
 // Prefers the first block whose content is no longer needed. So few blocks are in use,
 // and these stay in the caches. Otherwise takes a block without readers, in turns.
-std::optional<uint8_t> Outbox::find_free() {
+std::optional<uint8_t> ShmBufferPool::find_free() {
   for (const bool again : {false, true}) {
     if (again) collect();
     for (size_t b = 0; b < kNumBlocks; ++b) {
@@ -125,7 +127,7 @@ std::optional<uint8_t> Outbox::find_free() {
   return std::nullopt;
 }
 
-bool Outbox::has_spare() const {
+bool ShmBufferPool::has_spare() const {
   const auto num_free =
       std::ranges::count_if(blocks_, [](const Block& b) { return b.num_readers == 0; });
   const auto num_readers =
@@ -133,7 +135,7 @@ bool Outbox::has_spare() const {
   return static_cast<size_t>(num_free) >= kMostLent * static_cast<size_t>(num_readers);
 }
 
-void Outbox::collect() {
+void ShmBufferPool::collect() {
   std::erase_if(lenders_, [](const std::shared_ptr<Lender>& lender) {
     lender->collect();
     return lender.use_count() == 1 && lender->is_settled();

@@ -33,7 +33,7 @@ struct Content {
   size_t num_readers = 1;
 };
 
-class Outbox;
+class ShmBufferPool;
 
 // Blocks that one reader has.
 class Lender {
@@ -50,9 +50,9 @@ class Lender {
   bool has_room();
 
  private:
-  friend class Outbox;
-  Lender(Outbox* outbox, std::shared_ptr<SharedMemory> memory, int pid)
-      : outbox_(outbox),
+  friend class ShmBufferPool;
+  Lender(ShmBufferPool* shm_pool, std::shared_ptr<SharedMemory> memory, int pid)
+      : shm_pool_(shm_pool),
         memory_(std::move(memory)),
         state_(memory_->lent()),
         pid_(pid) {}
@@ -64,7 +64,7 @@ class Lender {
   }
   bool is_settled();
 
-  Outbox* outbox_;
+  ShmBufferPool* shm_pool_;
   std::shared_ptr<SharedMemory> memory_;
   LoanState* state_;
   int pid_;
@@ -72,12 +72,12 @@ class Lender {
   std::vector<uint8_t> blocks_;  // their numbers, from 0
 };
 
-class Outbox {
+class ShmBufferPool {
  public:
   // kRetryLater with the reason if the kernel gives no memory.
-  static Result<std::unique_ptr<Outbox>> make();
-  Outbox(const Outbox&) = delete;
-  Outbox& operator=(const Outbox&) = delete;
+  static Result<std::unique_ptr<ShmBufferPool>> make();
+  ShmBufferPool(const ShmBufferPool&) = delete;
+  ShmBufferPool& operator=(const ShmBufferPool&) = delete;
 
   // Descriptor for the other processes. Any thread.
   int fd() const { return fd_.get(); }
@@ -97,7 +97,8 @@ class Outbox {
     // True if the content may still be sent to others.
     bool is_of_use() const { return num_to_come > 0 && !content.owner.expired(); }
   };
-  Outbox(Fd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {}
+  ShmBufferPool(Fd fd, Mapping mapping)
+      : fd_(std::move(fd)), mapping_(std::move(mapping)) {}
 
   std::optional<uint8_t> find(const Content& content) const;
   std::optional<uint8_t> find_free();
