@@ -67,7 +67,7 @@ class OperationHost {
   // The same for a message whose rest is sent again from other memory.
   virtual size_t recall(Rank to, transport::MessageId id) = 0;
   // True if `to` reads large payloads in place, in memory that we share. A payload for
-  // several such members is copied once for all of them (transport/loans.h).
+  // several such members is copied once for all of them (transport/shm_leases.h).
   virtual bool reads_our_memory(Rank to) = 0;
   virtual Learnt& learnt(Rank rank) = 0;
   // Received bytes of a payload of this kind and number (of the message or collective)

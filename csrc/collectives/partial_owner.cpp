@@ -133,7 +133,7 @@ Result<std::byte*> PartialAllreduce::place_contribution(
     return nowhere;  // it is complete since an earlier view
   }
   std::byte* const place = mine.own->place(from, header.offset, host_->pool(), [&] {
-    // A lent block may stay until the result is received. Backups' contributions are
+    // A leased block may stay until the result is received. Backups' contributions are
     // compared as a whole, so they are copied.
     const bool may_stay = num_data_shards_ == host_->size() &&
                           has_whole_elements(header, size_of(call_.dtype));

@@ -17,8 +17,8 @@
 
 namespace aikido::transport {
 
-class Borrower;
-class Lender;
+class LeaseHolder;
+class LeaseGrantor;
 
 // Events that a stream reports to the link above, never within a call of the link.
 class StreamHandler {
@@ -64,9 +64,9 @@ class ByteStream {
   virtual Result<size_t> read(std::span<const iovec> parts, Caching caching) = 0;
 
   // If the peer shares memory with this process, large payloads are passed in blocks
-  // beside the stream (loans.h). Null: all payloads go through the stream.
-  virtual Lender* lender() { return nullptr; }
-  virtual Borrower* borrower() { return nullptr; }
+  // beside the stream (shm_leases.h). Null: all payloads go through the stream.
+  virtual LeaseGrantor* grantor() { return nullptr; }
+  virtual LeaseHolder* lease_holder() { return nullptr; }
   // Number of bytes that a write certainly takes, at the cost of a copy. 0: it is
   // unknown, or writing costs more.
   virtual size_t room() const { return 0; }

@@ -41,7 +41,7 @@ struct Connection {
 // One connection per lane, indexed by Lane.
 using Connections = std::array<Connection, kNumLanes>;
 
-// Byte stream over `connection`. If `shm_pool` is given, it lends the blocks of this
+// Byte stream over `connection`. If `shm_pool` is given, it leases the blocks of this
 // process; the connection's `blocks` are the peer's. `loop` and `shm_pool` outlive the
 // stream.
 std::unique_ptr<ByteStream> make_stream(EventLoop* loop, Connection connection,

@@ -100,7 +100,7 @@ class Link {
   // that has begun is copied aside and still sent. From now on the memory of the
   // message is not read; on_sent comes soon. Returns the number of dropped bytes.
   virtual size_t cancel(MessageId id) = 0;
-  // Large payloads lie in shared memory where the peer reads them (loans.h).
+  // Large payloads lie in shared memory where the peer reads them (shm_leases.h).
   virtual bool reads_our_memory() const { return false; }
   // Frame whose payload is being received; null between frames.
   virtual const FrameHeader* incoming() const = 0;

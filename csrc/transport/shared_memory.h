@@ -12,9 +12,9 @@
 
 #include "base/fd.h"
 #include "base/status.h"
-#include "transport/loans.h"
 #include "transport/mapping.h"
 #include "transport/shared_ring.h"
+#include "transport/shm_leases.h"
 
 namespace aikido::transport {
 
@@ -37,8 +37,8 @@ class SharedMemory {
   RingWriter writer() { return {&ring(is_maker_), data(is_maker_), ring_bytes_}; }
   RingReader reader() { return {&ring(!is_maker_), data(!is_maker_), ring_bytes_}; }
   // Leases of the blocks of this process at the other, and of the other's blocks here.
-  LoanState* lent() { return &header().loans[is_maker_ ? 1 : 0]; }
-  LoanState* borrowed() { return &header().loans[is_maker_ ? 0 : 1]; }
+  LeaseState* granted() { return &header().leases[is_maker_ ? 1 : 0]; }
+  LeaseState* held() { return &header().leases[is_maker_ ? 0 : 1]; }
 
  private:
   struct Header {
@@ -46,7 +46,7 @@ class SharedMemory {
     // Index 1 is for the bytes and blocks of the maker, index 0 for those of the other
     // process.
     RingState rings[2];
-    LoanState loans[2];
+    LeaseState leases[2];
   };
   static constexpr size_t kHeaderRoom = 4096;
   static_assert(sizeof(Header) <= kHeaderRoom);

@@ -31,13 +31,13 @@ SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
       reader_(memory_->reader()) {
   // Both processes have mapped the memory, so the descriptor is not needed any more.
   memory_->fd().reset();
-  if (shm_pool != nullptr) lender_ = shm_pool->lend_to(memory_, pid_of_peer(socket_));
+  if (shm_pool != nullptr) grantor_ = shm_pool->grant_to(memory_, pid_of_peer(socket_));
   if (!blocks.is_open()) return;
   // Without blocks the peer sends all payloads through the ring.
-  auto borrower = Borrower::open(blocks, memory_);
-  if (!borrower) return;
-  borrower_ = std::move(*borrower);
-  borrower_->on_returned([this] { wake_writer(); });
+  auto lease_holder = LeaseHolder::open(blocks, memory_);
+  if (!lease_holder) return;
+  lease_holder_ = std::move(*lease_holder);
+  lease_holder_->on_returned([this] { wake_writer(); });
 }
 
 SharedStream::~SharedStream() {
@@ -88,7 +88,7 @@ void SharedStream::flush() {
 }
 
 void SharedStream::ring_if_due() {
-  const bool has_blocks = !lender_ || lender_->has_room();
+  const bool has_blocks = !grantor_ || grantor_->has_room();
   if (writer_.must_wake_reader(std::exchange(urgency_, Urgency::kNone), has_blocks))
     ring_bell();
 }
@@ -105,7 +105,7 @@ Result<size_t> SharedStream::read(std::span<const iovec> parts, Caching caching)
 }
 
 bool SharedStream::has_room() const {
-  return writer_.has_room() && (!lender_ || lender_->has_room());
+  return writer_.has_room() && (!grantor_ || grantor_->has_room());
 }
 
 bool SharedStream::rest_for_room() {
@@ -117,7 +117,8 @@ bool SharedStream::rest_for_room() {
 
 // The writer may wait for blocks as well as for bytes.
 void SharedStream::wake_writer() {
-  if ((!borrower_ || borrower_->has_room()) && reader_.must_wake_writer()) ring_bell();
+  if ((!lease_holder_ || lease_holder_->has_room()) && reader_.must_wake_writer())
+    ring_bell();
 }
 
 void SharedStream::end_sending() {
@@ -135,12 +136,12 @@ void SharedStream::end() {
   drop_blocks();
 }
 
-// Ends all reading and lending, even if the link object stays until its group ends.
+// Ends all reading and leasing, even if the link object stays until its group ends.
 // Blocks that receivers still hold are returned later.
 void SharedStream::drop_blocks() {
-  if (borrower_) borrower_->on_returned(nullptr);
-  borrower_.reset();
-  lender_.reset();
+  if (lease_holder_) lease_holder_->on_returned(nullptr);
+  lease_holder_.reset();
+  grantor_.reset();
   if (shm_pool_ != nullptr) shm_pool_->collect();
 }
 

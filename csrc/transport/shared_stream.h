@@ -38,8 +38,8 @@ class SharedStream final : public ByteStream,
   // Always true: the peer can read written bytes even if this process ends.
   bool is_drained() const override { return true; }
   Result<size_t> read(std::span<const iovec> parts, Caching caching) override;
-  Lender* lender() override { return lender_.get(); }
-  Borrower* borrower() override { return borrower_.get(); }
+  LeaseGrantor* grantor() override { return grantor_.get(); }
+  LeaseHolder* lease_holder() override { return lease_holder_.get(); }
   size_t room() const override { return writer_.room(); }
   void end_sending() override;
   void hang_up() override;
@@ -64,8 +64,8 @@ class SharedStream final : public ByteStream,
   Doorbell doorbell_;  // of the peer
   std::shared_ptr<SharedMemory> memory_;
   ShmBufferPool* shm_pool_;
-  std::shared_ptr<Lender> lender_;      // null: this process lends no blocks
-  std::shared_ptr<Borrower> borrower_;  // null: the peer lends no blocks
+  std::shared_ptr<LeaseGrantor> grantor_;      // null: this process leases no blocks
+  std::shared_ptr<LeaseHolder> lease_holder_;  // null: the peer leases no blocks
   RingWriter writer_;
   RingReader reader_;
   StreamHandler* handler_ = nullptr;

@@ -21,21 +21,21 @@ bool is_same(const Content& a, const Content& b) {
 
 }  // namespace
 
-bool Lender::takes(size_t bytes) const {
-  return bytes >= kLeastLent && bytes <= kBlockBytes && state_->is_open.load() == 1;
+bool LeaseGrantor::takes(size_t bytes) const {
+  return bytes >= kLeastLeased && bytes <= kBlockBytes && state_->is_open.load() == 1;
 }
 
-bool Lender::has_credit() {
+bool LeaseGrantor::has_credit() {
   collect();
-  return num_circulating() < kMostLent;
+  return num_circulating() < kMostLeased;
 }
 
-bool Lender::has_room() {
+bool LeaseGrantor::has_room() {
   collect();
-  return num_circulating() <= kFewLent;
+  return num_circulating() <= kFewLeased;
 }
 
-uint8_t Lender::lend(const std::byte* data, const Content& content) {
+uint8_t LeaseGrantor::grant(const std::byte* data, const Content& content) {
   auto block = shm_pool_->find(content);
   // A reader holds a block at most once, because it returns the block by number.
   if (block && std::find(blocks_.begin(), blocks_.end(), *block) != blocks_.end())
@@ -53,12 +53,12 @@ uint8_t Lender::lend(const std::byte* data, const Content& content) {
   state_->may_keep.store(shm_pool_->has_spare() ? 1 : 0);
   // The flag is set before the reader learns the number, so a return cannot come first.
   state_->is_out[*block].store(1);
-  state_->lent.fetch_add(1);
+  state_->leased.fetch_add(1);
   return static_cast<uint8_t>(*block + 1);
 }
 
 // Takes the blocks that the reader has returned.
-void Lender::collect() {
+void LeaseGrantor::collect() {
   const uint64_t returned = state_->returned.load();
   const bool is_done = state_->is_done.load() == 1;
   // The counter spares a look at each block if nothing was returned.
@@ -71,8 +71,8 @@ void Lender::collect() {
 }
 
 // True if the reader has no more blocks. Requires: the link is gone, so nothing more is
-// lent.
-bool Lender::is_settled() {
+// leased.
+bool LeaseGrantor::is_settled() {
   // A dead process returns nothing, and cannot read any more.
   const bool is_dead = pid_ > 0 && ::kill(pid_, 0) != 0 && errno == ESRCH;
   if (is_dead) {
@@ -94,10 +94,10 @@ Result<std::unique_ptr<ShmBufferPool>> ShmBufferPool::make() {
       new ShmBufferPool(std::move(*fd), std::move(*mapping)));
 }
 
-std::shared_ptr<Lender> ShmBufferPool::lend_to(std::shared_ptr<SharedMemory> memory,
-                                               int pid) {
+std::shared_ptr<LeaseGrantor> ShmBufferPool::grant_to(
+    std::shared_ptr<SharedMemory> memory, int pid) {
   collect();
-  return lenders_.emplace_back(new Lender(this, std::move(memory), pid));
+  return grantors_.emplace_back(new LeaseGrantor(this, std::move(memory), pid));
 }
 
 std::optional<uint8_t> ShmBufferPool::find(const Content& content) const {
@@ -131,14 +131,15 @@ bool ShmBufferPool::has_spare() const {
   const auto num_free =
       std::ranges::count_if(blocks_, [](const Block& b) { return b.num_readers == 0; });
   const auto num_readers =
-      std::ranges::count_if(lenders_, [](auto& l) { return !l->blocks_.empty(); });
-  return static_cast<size_t>(num_free) >= kMostLent * static_cast<size_t>(num_readers);
+      std::ranges::count_if(grantors_, [](auto& l) { return !l->blocks_.empty(); });
+  return static_cast<size_t>(num_free) >=
+         kMostLeased * static_cast<size_t>(num_readers);
 }
 
 void ShmBufferPool::collect() {
-  std::erase_if(lenders_, [](const std::shared_ptr<Lender>& lender) {
-    lender->collect();
-    return lender.use_count() == 1 && lender->is_settled();
+  std::erase_if(grantors_, [](const std::shared_ptr<LeaseGrantor>& grantor) {
+    grantor->collect();
+    return grantor.use_count() == 1 && grantor->is_settled();
   });
 }
 

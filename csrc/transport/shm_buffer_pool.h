@@ -3,7 +3,7 @@
 #pragma once
 //
 // Shared-memory buffer pool of a process: blocks in which other processes of the host
-// find large payloads (loans.h has the reasons). One pool for all groups. Progress
+// find large payloads (shm_leases.h has the reasons). One pool for all groups. Progress
 // thread, except fd().
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 
 #include "base/fd.h"
 #include "base/status.h"
-#include "transport/loans.h"
 #include "transport/mapping.h"
 #include "transport/shared_memory.h"
+#include "transport/shm_leases.h"
 
 namespace aikido::transport {
 
@@ -36,7 +36,7 @@ struct Content {
 class ShmBufferPool;
 
 // Blocks that one reader has.
-class Lender {
+class LeaseGrantor {
  public:
   // True if the reader takes payloads of this size from blocks.
   bool takes(size_t bytes) const;
@@ -45,16 +45,16 @@ class Lender {
   // Puts the bytes into a block that the reader can read, unless a block has them
   // already. Returns the number for the frame; 0: no block is free. Requires: takes()
   // and has_credit().
-  uint8_t lend(const std::byte* data, const Content& content);
+  uint8_t grant(const std::byte* data, const Content& content);
   // True if the reader has so few blocks that a waiting sender can continue.
   bool has_room();
 
  private:
   friend class ShmBufferPool;
-  Lender(ShmBufferPool* shm_pool, std::shared_ptr<SharedMemory> memory, int pid)
+  LeaseGrantor(ShmBufferPool* shm_pool, std::shared_ptr<SharedMemory> memory, int pid)
       : shm_pool_(shm_pool),
         memory_(std::move(memory)),
-        state_(memory_->lent()),
+        state_(memory_->granted()),
         pid_(pid) {}
   void collect();
   // Blocks that the reader has and does not keep. What it keeps it may return
@@ -66,7 +66,7 @@ class Lender {
 
   ShmBufferPool* shm_pool_;
   std::shared_ptr<SharedMemory> memory_;
-  LoanState* state_;
+  LeaseState* state_;
   int pid_;
   uint64_t seen_ = 0;            // last value of `returned`
   std::vector<uint8_t> blocks_;  // their numbers, from 0
@@ -84,12 +84,12 @@ class ShmBufferPool {
 
   // Lends to the process `pid` (0: unknown), with which `memory` is shared. After its
   // link is gone, its blocks come back when it returns them or is dead.
-  std::shared_ptr<Lender> lend_to(std::shared_ptr<SharedMemory> memory, int pid);
+  std::shared_ptr<LeaseGrantor> grant_to(std::shared_ptr<SharedMemory> memory, int pid);
   // Takes returned blocks, and forgets readers without blocks and link.
   void collect();
 
  private:
-  friend class Lender;
+  friend class LeaseGrantor;
   struct Block {
     size_t num_readers = 0;
     size_t num_to_come = 0;  // further readers of the content
@@ -110,7 +110,7 @@ class ShmBufferPool {
   Mapping mapping_;
   std::array<Block, kNumBlocks> blocks_;
   size_t oldest_ = 0;  // start of the search for a block to reuse
-  std::vector<std::shared_ptr<Lender>> lenders_;
+  std::vector<std::shared_ptr<LeaseGrantor>> grantors_;
 };
 
 }  // namespace aikido::transport

@@ -263,8 +263,8 @@ void StreamLink::put_back() {
 
 // True if a chunk of this size goes in a block.
 bool StreamLink::is_lent(const OutMessage& m, size_t bytes) const {
-  const Lender* lender = stream_->lender();
-  return lender != nullptr && m.data != nullptr && lender->takes(bytes);
+  const LeaseGrantor* grantor = stream_->grantor();
+  return grantor != nullptr && m.data != nullptr && grantor->takes(bytes);
 }
 
 void StreamLink::begin_with(Prefix& prefix, const OutMessage& m, const Chunk& chunk,
@@ -284,29 +284,29 @@ void StreamLink::begin_with(Prefix& prefix, const OutMessage& m, const Chunk& ch
 // Copies the chunk into a block. Requires room for its frame in the stream, so that it
 // need not be taken back. 0: no block, and the payload goes through the stream. Empty:
 // the peer has as many blocks as it may have.
-std::optional<uint8_t> StreamLink::lend(const OutMessage& m, const Chunk& chunk) {
+std::optional<uint8_t> StreamLink::lease(const OutMessage& m, const Chunk& chunk) {
   if (!is_lent(m, chunk.bytes)) return 0;
-  Lender* lender = stream_->lender();
+  LeaseGrantor* grantor = stream_->grantor();
   const size_t ahead = outgoing_bytes_ + kHeaderBytes + kMaxExtensionBytes;
-  if (stream_->room() < ahead || !lender->has_credit()) return std::nullopt;
+  if (stream_->room() < ahead || !grantor->has_credit()) return std::nullopt;
   const uint64_t part = uint64_t{m.edition} << 32 | uint64_t{m.header.shard} << 8 |
                         uint64_t(m.header.kind);
-  return lender->lend(
+  return grantor->grant(
       m.data + chunk.offset,
       {m.owner, part, m.header.offset + chunk.offset, chunk.bytes, m.num_receivers});
 }
 
-// Moves chunks from the scheduler to outgoing_, and adds the bytes of lent chunks to
-// `lent`. A lent chunk is the last: during the copy of a further chunk the peer could
-// not see this one, and both sides would copy in turns. Returns false if the next chunk
-// must wait for room.
-bool StreamLink::gather(const Turn& turn, size_t* lent) {
+// Moves chunks from the scheduler to outgoing_, and adds the bytes of leased chunks to
+// `leased`. A leased chunk is the last: during the copy of a further chunk the peer
+// could not see this one, and both sides would copy in turns. Returns false if the next
+// chunk must wait for room.
+bool StreamLink::gather(const Turn& turn, size_t* leased) {
   while (outgoing_bytes_ < kGatherBytes && outgoing_.size() < turn.chunks) {
     const auto chunk = scheduler_.pop(loop_->now(), turn.chunk_bytes);
     if (!chunk) return true;
     Queued& queued = messages_.at(chunk->message);
     const OutMessage& m = queued.message;
-    const auto block = lend(m, *chunk);
+    const auto block = lease(m, *chunk);
     if (!block) {
       scheduler_.put_back(*chunk, m.waiting(chunk->message), loop_->now());
       return false;
@@ -317,7 +317,7 @@ bool StreamLink::gather(const Turn& turn, size_t* lent) {
     urgency_ = std::max(urgency_, m.urgency);
     begin_with(out.prefix, m, *chunk, *block);
     if (*block != 0) {
-      *lent += chunk->bytes;
+      *leased += chunk->bytes;
     } else {
       out.payload = m.data == nullptr ? nullptr : m.data + chunk->offset;
       out.payload_bytes = chunk->bytes;
@@ -503,16 +503,17 @@ bool StreamLink::parse() {
   return false;
 }
 
-// Null: the peer has lent no such payload.
+// Null: the peer has leased no such payload.
 const std::byte* StreamLink::find_block() const {
-  const Borrower* borrower = stream_->borrower();
-  return borrower == nullptr ? nullptr
-                             : borrower->find(header_.block, header_.payload_bytes);
+  const LeaseHolder* lease_holder = stream_->lease_holder();
+  return lease_holder == nullptr
+             ? nullptr
+             : lease_holder->find(header_.block, header_.payload_bytes);
 }
 
 Buffer StreamLink::keep_incoming() {
   if (!may_keep_ || is_kept_ || is_lost_) return {};
-  Buffer kept = stream_->borrower()->keep(header_.block, header_.payload_bytes);
+  Buffer kept = stream_->lease_holder()->keep(header_.block, header_.payload_bytes);
   is_kept_ = bool(kept);
   return kept;
 }
@@ -523,7 +524,7 @@ bool StreamLink::begin_frame(std::span<const std::byte> extension) {
     lies = find_block();
     if (lies == nullptr)
       return reject(
-          concat("a frame names block ", int{header_.block}, ", which was not lent"));
+          concat("a frame names block ", int{header_.block}, ", which was not leased"));
   }
   may_keep_ = lies != nullptr;
   is_kept_ = false;
@@ -539,7 +540,7 @@ bool StreamLink::begin_frame(std::span<const std::byte> extension) {
     if (payload_ != nullptr && !is_kept_)
       copy(payload_, lies, payload_left_, caching());
     // Copied, discarded or kept: only a kept block is returned later, by its buffer.
-    if (!is_kept_) stream_->borrower()->give_back(header_.block);
+    if (!is_kept_) stream_->lease_holder()->give_back(header_.block);
     end_payload(payload_left_);
   } else if (payload_left_ == 0) {
     end_payload(0);

@@ -44,7 +44,7 @@ class StreamLink final : public Link,
   void hurry() override;
   size_t cancel(MessageId id) override;
   bool reads_our_memory() const override {
-    return stream_ != nullptr && stream_->lender() != nullptr;
+    return stream_ != nullptr && stream_->grantor() != nullptr;
   }
   const FrameHeader* incoming() const override {
     return reading_ == Reading::kPayload ? &header_ : nullptr;
@@ -114,8 +114,8 @@ class StreamLink final : public Link,
 
   size_t write_some(const Turn& turn);
   bool write_turn(const Turn& turn, size_t* total);
-  bool gather(const Turn& turn, size_t* lent);
-  std::optional<uint8_t> lend(const OutMessage& m, const Chunk& chunk);
+  bool gather(const Turn& turn, size_t* leased);
+  std::optional<uint8_t> lease(const OutMessage& m, const Chunk& chunk);
   bool is_lent(const OutMessage& m, size_t bytes) const;
   void begin_with(Prefix& prefix, const OutMessage& m, const Chunk& chunk,
                   uint8_t block) const;

@@ -35,17 +35,17 @@ inline std::unique_ptr<transport::ShmBufferPool> make_shm_pool() {
 struct Reader {
   explicit Reader(transport::ShmBufferPool* shm_pool, int pid = 0) {
     auto [near, far] = make_shared_pair(4096);
-    lender = shm_pool->lend_to(
+    grantor = shm_pool->grant_to(
         std::make_shared<transport::SharedMemory>(std::move(near)), pid);
-    auto opened = transport::Borrower::open(
+    auto opened = transport::LeaseHolder::open(
         Fd(::dup(shm_pool->fd())),
         std::make_shared<transport::SharedMemory>(std::move(far)));
     REQUIRE(opened.is_ok());
-    borrower = std::move(*opened);
+    lease_holder = std::move(*opened);
   }
 
-  std::shared_ptr<transport::Lender> lender;
-  std::shared_ptr<transport::Borrower> borrower;
+  std::shared_ptr<transport::LeaseGrantor> grantor;
+  std::shared_ptr<transport::LeaseHolder> lease_holder;
 };
 
 }  // namespace aikido::testing

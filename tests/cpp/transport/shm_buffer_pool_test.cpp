@@ -21,7 +21,7 @@ constexpr size_t kBytes = 20'000;
 const Content kAlone{{}, 0, 0, kBytes, 1};
 
 std::vector<std::byte> look(const Reader& reader, uint8_t block) {
-  const std::byte* at = reader.borrower->find(block, kBytes);
+  const std::byte* at = reader.lease_holder->find(block, kBytes);
   REQUIRE(at != nullptr);
   return {at, at + kBytes};
 }
@@ -30,24 +30,25 @@ std::vector<std::byte> look(const Reader& reader, uint8_t block) {
 size_t num_lent_until_full(const Reader& reader) {
   const auto data = pattern(kBytes);
   size_t num = 0;
-  while (reader.lender->has_credit() && reader.lender->lend(data.data(), kAlone) != 0)
+  while (reader.grantor->has_credit() &&
+         reader.grantor->grant(data.data(), kAlone) != 0)
     ++num;
   return num;
 }
 
 }  // namespace
 
-TEST_CASE("a reader finds a lent block, and the block is used again", "[unit]") {
+TEST_CASE("a reader finds a leased block, and the block is used again", "[unit]") {
   const auto shm_pool = make_shm_pool();
   Reader reader(shm_pool.get());
   for (size_t i = 0; i < 3 * kNumBlocks; ++i) {
     const auto data = pattern(kBytes, static_cast<unsigned>(i));
-    REQUIRE(reader.lender->has_credit());
-    const uint8_t block = reader.lender->lend(data.data(), kAlone);
+    REQUIRE(reader.grantor->has_credit());
+    const uint8_t block = reader.grantor->grant(data.data(), kAlone);
     CHECK(block == 1);  // few blocks stay in the caches
     CHECK((look(reader, block) == data));
-    reader.borrower->give_back(block);
-    CHECK(reader.borrower->find(block, kBytes) == nullptr);
+    reader.lease_holder->give_back(block);
+    CHECK(reader.lease_holder->find(block, kBytes) == nullptr);
   }
 }
 
@@ -58,23 +59,23 @@ TEST_CASE("a payload for several readers has one block until the last returns it
   const auto owner = std::make_shared<int>();
   const auto data = pattern(kBytes, 1), other = pattern(kBytes, 2);
   const Content content{owner, 7, 1000, kBytes, 3};
-  const uint8_t block = a.lender->lend(data.data(), content);
-  a.borrower->give_back(block);
-  CHECK(b.lender->lend(other.data(), kAlone) != block);
-  CHECK(b.lender->lend(data.data(), content) == block);
+  const uint8_t block = a.grantor->grant(data.data(), content);
+  a.lease_holder->give_back(block);
+  CHECK(b.grantor->grant(other.data(), kAlone) != block);
+  CHECK(b.grantor->grant(data.data(), content) == block);
   for (Content unlike :
        {Content{owner, 8, 1000, kBytes, 3}, Content{owner, 7, 1001, kBytes, 3},
         Content{owner, 7, 1000, kBytes - 1, 3},
         Content{std::make_shared<int>(), 7, 1000, kBytes, 3}})
-    CHECK(c.lender->lend(other.data(), unlike) != block);
-  CHECK(c.lender->lend(data.data(), content) == block);
+    CHECK(c.grantor->grant(other.data(), unlike) != block);
+  CHECK(c.grantor->grant(data.data(), content) == block);
   CHECK((look(b, block) == data));
-  b.borrower->give_back(block);
+  b.lease_holder->give_back(block);
   CHECK((look(c, block) == data));
-  c.borrower->give_back(block);
+  c.lease_holder->give_back(block);
   // All three readers have returned the block, so the same name may stand for new
   // bytes.
-  const uint8_t again = a.lender->lend(other.data(), content);
+  const uint8_t again = a.grantor->grant(other.data(), content);
   CHECK((look(a, again) == other));
 }
 
@@ -84,45 +85,45 @@ TEST_CASE("a payload whose owner has ended is not found", "[unit]") {
   auto owner = std::make_shared<int>();
   const Content content{owner, 7, 1000, kBytes, 2};
   const auto data = pattern(kBytes, 1), other = pattern(kBytes, 2);
-  a.lender->lend(data.data(), content);
+  a.grantor->grant(data.data(), content);
   owner.reset();
-  CHECK((look(b, b.lender->lend(other.data(), content)) == other));
+  CHECK((look(b, b.grantor->grant(other.data(), content)) == other));
 }
 
-TEST_CASE("a block that is lent is not lent again at the same time", "[unit]") {
+TEST_CASE("a block that is leased is not leased again at the same time", "[unit]") {
   const auto shm_pool = make_shm_pool();
   Reader reader(shm_pool.get());
   const auto owner = std::make_shared<int>();
   const Content content{owner, 0, 0, kBytes, 2};
   const auto data = pattern(kBytes);
-  const uint8_t block = reader.lender->lend(data.data(), content);
-  CHECK(reader.lender->lend(data.data(), content) != block);
+  const uint8_t block = reader.grantor->grant(data.data(), content);
+  CHECK(reader.grantor->grant(data.data(), content) != block);
 }
 
 TEST_CASE("blocks that a reader keeps do not count as circulating", "[unit]") {
   const auto shm_pool = make_shm_pool();
   Reader reader(shm_pool.get());
   int num_told = 0;
-  reader.borrower->on_returned([&] { ++num_told; });
-  CHECK(num_lent_until_full(reader) == kMostLent);
-  CHECK_FALSE(reader.lender->has_room());
+  reader.lease_holder->on_returned([&] { ++num_told; });
+  CHECK(num_lent_until_full(reader) == kMostLeased);
+  CHECK_FALSE(reader.grantor->has_room());
   std::vector<Buffer> kept;
-  for (uint8_t block = 1; block <= kMostLent - kFewLent; ++block) {
-    CHECK_FALSE(reader.borrower->has_room());
-    CHECK_FALSE(reader.lender->has_room());
-    Buffer& buffer = kept.emplace_back(reader.borrower->keep(block, kBytes));
+  for (uint8_t block = 1; block <= kMostLeased - kFewLeased; ++block) {
+    CHECK_FALSE(reader.lease_holder->has_room());
+    CHECK_FALSE(reader.grantor->has_room());
+    Buffer& buffer = kept.emplace_back(reader.lease_holder->keep(block, kBytes));
     REQUIRE(buffer);
-    CHECK(buffer.data() == reader.borrower->find(block, kBytes));
+    CHECK(buffer.data() == reader.lease_holder->find(block, kBytes));
     CHECK(buffer.size() == kBytes);
     CHECK(num_told == block);  // a waiting sender can continue
   }
-  CHECK(reader.borrower->has_room());
-  CHECK(reader.lender->has_room());
-  CHECK(num_lent_until_full(reader) == kMostLent - kFewLent);
+  CHECK(reader.lease_holder->has_room());
+  CHECK(reader.grantor->has_room());
+  CHECK(num_lent_until_full(reader) == kMostLeased - kFewLeased);
   const int num_told_before = num_told;
   kept.clear();
-  CHECK(num_told == num_told_before + static_cast<int>(kMostLent - kFewLent));
-  CHECK_FALSE(reader.borrower->has_room());
+  CHECK(num_told == num_told_before + static_cast<int>(kMostLeased - kFewLeased));
+  CHECK_FALSE(reader.lease_holder->has_room());
   CHECK(num_lent_until_full(reader) == 0);
 }
 
@@ -135,36 +136,37 @@ TEST_CASE("readers may keep blocks while the others suffice for all", "[unit]") 
   for (bool may_keep = true; may_keep;) {
     may_keep = false;
     for (Reader& reader : readers) {
-      REQUIRE(reader.lender->has_credit());
-      const uint8_t block = reader.lender->lend(data.data(), kAlone);
+      REQUIRE(reader.grantor->has_credit());
+      const uint8_t block = reader.grantor->grant(data.data(), kAlone);
       REQUIRE(block != 0);
-      if (Buffer buffer = reader.borrower->keep(block, kBytes)) {
+      if (Buffer buffer = reader.lease_holder->keep(block, kBytes)) {
         kept.push_back(std::move(buffer));
         may_keep = true;
       } else {
-        reader.borrower->give_back(block);
+        reader.lease_holder->give_back(block);
       }
     }
   }
-  CHECK(kept.size() == kNumBlocks - readers.size() * kMostLent);
+  CHECK(kept.size() == kNumBlocks - readers.size() * kMostLeased);
   // The other blocks circulate.
-  for (const Reader& reader : readers) CHECK(num_lent_until_full(reader) == kMostLent);
+  for (const Reader& reader : readers)
+    CHECK(num_lent_until_full(reader) == kMostLeased);
 }
 
 TEST_CASE("lending fails without a free block, and readers do not wait for each other",
           "[unit]") {
   const auto shm_pool = make_shm_pool();
   std::vector<Reader> readers;
-  for (size_t i = 0; i < kNumBlocks / kMostLent; ++i) {
+  for (size_t i = 0; i < kNumBlocks / kMostLeased; ++i) {
     readers.emplace_back(shm_pool.get());
-    CHECK(num_lent_until_full(readers.back()) == kMostLent);
+    CHECK(num_lent_until_full(readers.back()) == kMostLeased);
   }
   Reader last(shm_pool.get());
-  CHECK(last.lender->has_credit());
+  CHECK(last.grantor->has_credit());
   const auto data = pattern(kBytes);
-  CHECK(last.lender->lend(data.data(), kAlone) == 0);
-  readers[1].borrower->give_back(kMostLent + 1);
-  CHECK(last.lender->lend(data.data(), kAlone) == kMostLent + 1);
+  CHECK(last.grantor->grant(data.data(), kAlone) == 0);
+  readers[1].lease_holder->give_back(kMostLeased + 1);
+  CHECK(last.grantor->grant(data.data(), kAlone) == kMostLeased + 1);
 }
 
 TEST_CASE("a block that a reader has without a link stays until it is returned",
@@ -172,19 +174,19 @@ TEST_CASE("a block that a reader has without a link stays until it is returned",
   const auto shm_pool = make_shm_pool();
   Reader gone(shm_pool.get());
   const auto data = pattern(kBytes, 1);
-  CHECK(gone.lender->lend(data.data(), kAlone) == 1);
-  gone.lender.reset();
+  CHECK(gone.grantor->grant(data.data(), kAlone) == 1);
+  gone.grantor.reset();
   const auto next = [&] {
     Reader reader(shm_pool.get());
-    return reader.lender->lend(pattern(kBytes, 2).data(), kAlone);
+    return reader.grantor->grant(pattern(kBytes, 2).data(), kAlone);
   };
   CHECK(next() == 2);
   CHECK((look(gone, 1) == data));
   SECTION("the reader returns the block") {
-    gone.borrower->give_back(1);
+    gone.lease_holder->give_back(1);
   }
   SECTION("the reader ends") {
-    gone.borrower.reset();
+    gone.lease_holder.reset();
   }
   CHECK(next() == 1);
 }
@@ -193,15 +195,16 @@ TEST_CASE("a kept block outlives the link of its reader", "[unit]") {
   const auto shm_pool = make_shm_pool();
   Reader reader(shm_pool.get());
   const auto data = pattern(kBytes, 1);
-  Buffer kept = reader.borrower->keep(reader.lender->lend(data.data(), kAlone), kBytes);
-  reader.lender.reset();
-  reader.borrower.reset();
+  Buffer kept =
+      reader.lease_holder->keep(reader.grantor->grant(data.data(), kAlone), kBytes);
+  reader.grantor.reset();
+  reader.lease_holder.reset();
   Reader other(shm_pool.get());
-  CHECK(other.lender->lend(pattern(kBytes, 2).data(), kAlone) == 2);
+  CHECK(other.grantor->grant(pattern(kBytes, 2).data(), kAlone) == 2);
   CHECK(std::equal(data.begin(), data.end(), kept.data()));
   kept.reset();
   Reader third(shm_pool.get());
-  CHECK(third.lender->lend(pattern(kBytes, 2).data(), kAlone) == 1);
+  CHECK(third.grantor->grant(pattern(kBytes, 2).data(), kAlone) == 1);
 }
 
 TEST_CASE("blocks of a dead process are taken back once its link is gone", "[unit]") {
@@ -210,37 +213,37 @@ TEST_CASE("blocks of a dead process are taken back once its link is gone", "[uni
   const auto shm_pool = make_shm_pool();
   Reader dead(shm_pool.get(), child);
   const auto data = pattern(kBytes);
-  CHECK(dead.lender->lend(data.data(), kAlone) == 1);
-  dead.lender.reset();
+  CHECK(dead.grantor->grant(data.data(), kAlone) == 1);
+  dead.grantor.reset();
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   Reader other(shm_pool.get());
-  CHECK(other.lender->lend(data.data(), kAlone) == 1);
+  CHECK(other.grantor->grant(data.data(), kAlone) == 1);
 }
 
 TEST_CASE("only payloads that fit, for readers that share blocks, take blocks",
           "[unit]") {
   const auto shm_pool = make_shm_pool();
   Reader reader(shm_pool.get());
-  CHECK_FALSE(reader.lender->takes(kLeastLent - 1));
-  CHECK(reader.lender->takes(kLeastLent));
-  CHECK(reader.lender->takes(kBlockBytes));
-  CHECK_FALSE(reader.lender->takes(kBlockBytes + 1));
+  CHECK_FALSE(reader.grantor->takes(kLeastLeased - 1));
+  CHECK(reader.grantor->takes(kLeastLeased));
+  CHECK(reader.grantor->takes(kBlockBytes));
+  CHECK_FALSE(reader.grantor->takes(kBlockBytes + 1));
   auto [alone, other] = make_shared_pair(4096);
-  const auto lender =
-      shm_pool->lend_to(std::make_shared<SharedMemory>(std::move(alone)), 0);
-  CHECK_FALSE(lender->takes(kBlockBytes));
+  const auto grantor =
+      shm_pool->grant_to(std::make_shared<SharedMemory>(std::move(alone)), 0);
+  CHECK_FALSE(grantor->takes(kBlockBytes));
 }
 
-TEST_CASE("the number of a block that was not lent finds nothing", "[unit]") {
+TEST_CASE("the number of a block that was not leased finds nothing", "[unit]") {
   const auto shm_pool = make_shm_pool();
   Reader reader(shm_pool.get());
   const auto data = pattern(kBytes);
-  const uint8_t block = reader.lender->lend(data.data(), kAlone);
+  const uint8_t block = reader.grantor->grant(data.data(), kAlone);
   for (const int number : {0, block + 1, int{kNumBlocks} + 1, 255})
-    CHECK(reader.borrower->find(static_cast<uint8_t>(number), kBytes) == nullptr);
-  CHECK(reader.borrower->find(block, kBlockBytes + 1) == nullptr);
-  CHECK_FALSE(reader.borrower->keep(block, 0));
+    CHECK(reader.lease_holder->find(static_cast<uint8_t>(number), kBytes) == nullptr);
+  CHECK(reader.lease_holder->find(block, kBlockBytes + 1) == nullptr);
+  CHECK_FALSE(reader.lease_holder->keep(block, 0));
 }
 
 TEST_CASE("a descriptor that is no block memory is not mapped", "[unit]") {
@@ -248,11 +251,11 @@ TEST_CASE("a descriptor that is no block memory is not mapped", "[unit]") {
   REQUIRE(made.is_ok());
   const Fd other(::dup(made->fd().get()));
   const auto memory = std::make_shared<SharedMemory>(std::move(*made));
-  CHECK(Borrower::open(other, memory).status().code() == Code::kProtocol);
+  CHECK(LeaseHolder::open(other, memory).status().code() == Code::kProtocol);
   const Fd unsealed(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(unsealed.get(), kNumBlocks * kBlockBytes) == 0);
-  CHECK(Borrower::open(unsealed, memory).status().code() == Code::kProtocol);
-  CHECK(memory->borrowed()->is_open.load() == 0);
+  CHECK(LeaseHolder::open(unsealed, memory).status().code() == Code::kProtocol);
+  CHECK(memory->held()->is_open.load() == 0);
 }
 
 TEST_CASE("a forked child keeps no access to the memory", "[unit]") {

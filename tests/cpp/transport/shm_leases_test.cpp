@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 
-#include "transport/loans.h"
+#include "transport/shm_leases.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -82,7 +82,7 @@ struct Keeper final : LinkHandler {
 // Stream to a reader that takes blocks. It records the number of parts of each write,
 // and each wake-up with its urgency.
 struct LendingStream final : ByteStream {
-  explicit LendingStream(Lender* to) : peer(to) {}
+  explicit LendingStream(LeaseGrantor* to) : peer(to) {}
   void start(StreamHandler*) override {}
   Result<size_t> write(std::span<const iovec> parts) override {
     size_t all = 0;
@@ -98,14 +98,14 @@ struct LendingStream final : ByteStream {
   }
   void wait_for_room(bool) override {}
   bool is_drained() const override { return true; }
-  Lender* lender() override { return peer; }
+  LeaseGrantor* grantor() override { return peer; }
   size_t room() const override { return kRing; }
   Result<size_t> read(std::span<const iovec>, Caching) override { return size_t{0}; }
   void end_sending() override {}
   void hang_up() override {}
   void end() override {}
 
-  Lender* peer;
+  LeaseGrantor* peer;
   std::string what;
 };
 
@@ -214,16 +214,16 @@ TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
   Process here;
   RecordingHandler handler;
   const Reader reader(here.shm_pool.get());
-  auto owned = std::make_unique<LendingStream>(reader.lender.get());
+  auto owned = std::make_unique<LendingStream>(reader.grantor.get());
   LendingStream& stream = *owned;
   StreamLink link(&here.loop, &here.uplink, std::move(owned), Lane::kBulk, Rank(1),
                   kBlockBytes, &handler);
   const auto [bytes, what] = GENERATE(table<size_t, std::string>(
       {{3 * kBlockBytes, "write1 wake1 write1 wake1 write1 wake1 write2 push2 "},
        // A payload of the smallest size in a block is copied before any wake-up.
-       {kLeastLent, "write1 write2 push2 "},
+       {kLeastLeased, "write1 write2 push2 "},
        // A payload that goes through the ring is not copied before it is written.
-       {kLeastLent - 1, "write4 push2 "}}));
+       {kLeastLeased - 1, "write4 push2 "}}));
   const auto data = pattern(bytes, 1), small = pattern(100);
   for (const auto* of : {&data, &small}) {
     OutMessage m = message(1, *of);
@@ -235,7 +235,7 @@ TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
   CHECK(stream.what == what);
 }
 
-TEST_CASE("no block is lent before the ring has room for its header", "[tcp]") {
+TEST_CASE("no block is leased before the ring has room for its header", "[tcp]") {
   OneThread two;
   const auto large = pattern(kBlockBytes, 1);
   // Four of these messages leave 136 bytes of the ring.
@@ -299,9 +299,9 @@ TEST_CASE("without a free block a payload goes through the ring", "[tcp]") {
   const auto data = pattern(kBlockBytes, 1);
   std::vector<Reader> readers;
   for (size_t i = 0; i < kNumBlocks; ++i) {
-    if (i % kMostLent == 0) readers.emplace_back(two.here.shm_pool.get());
+    if (i % kMostLeased == 0) readers.emplace_back(two.here.shm_pool.get());
     const Content content{{}, 0, 0, data.size(), 1};
-    REQUIRE(readers.back().lender->lend(data.data(), content) != 0);
+    REQUIRE(readers.back().grantor->grant(data.data(), content) != 0);
   }
   two.to_b->send(message(1, data));
   two.run_until([&] { return two.b.num_received == data.size(); });
@@ -318,7 +318,7 @@ TEST_CASE("a message that is cancelled while its peer has all blocks goes no fur
   two.here.loop.post([&] { two.here.loop.stop(); });
   two.here.loop.run();
   const size_t dropped = two.to_b->cancel(id);
-  CHECK(dropped >= (20 - kMostLent) * kBlockBytes);
+  CHECK(dropped >= (20 - kMostLeased) * kBlockBytes);
   const auto small = pattern(10, 2);
   two.to_b->send(message(2, small));
   two.run_until(
@@ -326,7 +326,7 @@ TEST_CASE("a message that is cancelled while its peer has all blocks goes no fur
   CHECK(two.b.num_received == data.size() - dropped + small.size());
 }
 
-TEST_CASE("a frame that names a block which was not lent ends the link", "[tcp]") {
+TEST_CASE("a frame that names a block which was not leased ends the link", "[tcp]") {
   const bool are_there_blocks = GENERATE(false, true);
   Process here;
   RecordingHandler handler;
@@ -352,7 +352,8 @@ TEST_CASE("a frame that names a block which was not lent ends the link", "[tcp]"
   here.loop.post(look);
   here.loop.run();
   CHECK(handler.lost.code() == Code::kProtocol);
-  CHECK(handler.lost.message() == "rank 1: a frame names block 3, which was not lent");
+  CHECK(handler.lost.message() ==
+        "rank 1: a frame names block 3, which was not leased");
   CHECK(handler.order.empty());
 }
 
@@ -362,15 +363,15 @@ TEST_CASE("a reader whose peer has ended its stream reads no more blocks", "[tcp
   auto [one, other] = connect(here, here);
   const auto link = here.link_over(std::move(one), &handler);
   auto reader = make_stream(&here.loop, std::move(other), Lane::kBulk, nullptr);
-  const auto data = pattern(kMostLent * kBlockBytes);
+  const auto data = pattern(kMostLeased * kBlockBytes);
   link->send(message(1, data));
   here.loop.post([&] { here.loop.stop(); });
   here.loop.run();
   const auto next = [&] {
     const Reader another(here.shm_pool.get());
-    return another.lender->lend(data.data(), {{}, 0, 0, kBlockBytes, 1});
+    return another.grantor->grant(data.data(), {{}, 0, 0, kBlockBytes, 1});
   };
-  CHECK(next() == kMostLent + 1);
+  CHECK(next() == kMostLeased + 1);
   reader->end();
   CHECK(next() == 1);
 }
@@ -392,22 +393,23 @@ TEST_CASE("blocks of a killed member come back although its link is kept", "[tcp
   Fd socket(::accept4(listens.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   REQUIRE(pid_of_peer(socket) == child);
   auto [made, opened] = make_shared_pair(kRing);
-  // Stands for the borrower of the child, which is killed before it can report that it
-  // is done.
-  auto borrower = Borrower::open(Fd(::dup(here.shm_pool->fd())),
-                                 std::make_shared<SharedMemory>(std::move(opened)));
+  // Stands for the lease_holder of the child, which is killed before it can report that
+  // it is done.
+  auto lease_holder =
+      LeaseHolder::open(Fd(::dup(here.shm_pool->fd())),
+                        std::make_shared<SharedMemory>(std::move(opened)));
   RecordingHandler handler;
   const auto link = here.link_over({std::move(socket), std::move(made)}, &handler);
   const auto data = pattern(kBlockBytes);
   link->send(message(1, data));
   here.loop.post([&] { here.loop.stop(); });
   here.loop.run();
-  REQUIRE((*borrower)->find(1, kBlockBytes) != nullptr);
+  REQUIRE((*lease_holder)->find(1, kBlockBytes) != nullptr);
   ::kill(child, SIGKILL);
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   handler.on_lost = [&] { here.loop.stop(); };
   here.loop.run();
   const Reader next(here.shm_pool.get());
-  CHECK(next.lender->lend(data.data(), {{}, 0, 0, kBlockBytes, 1}) == 1);
+  CHECK(next.grantor->grant(data.data(), {{}, 0, 0, kBlockBytes, 1}) == 1);
 }

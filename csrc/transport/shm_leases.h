@@ -35,15 +35,15 @@ namespace aikido::transport {
 inline constexpr size_t kBlockBytes = 256 << 10;
 inline constexpr size_t kNumBlocks = 64;
 // Smaller payloads are copied as fast as a block is found.
-inline constexpr size_t kLeastLent = 16 << 10;
+inline constexpr size_t kLeastLeased = 16 << 10;
 // Largest number of blocks that circulate between a sender and one reader. With more
 // blocks, the first would have left the caches before they are read. A sender that
 // waits continues when only that many circulate as the second number says.
-inline constexpr size_t kMostLent = 4;
-inline constexpr size_t kFewLent = kMostLent / 2;
+inline constexpr size_t kMostLeased = 4;
+inline constexpr size_t kFewLeased = kMostLeased / 2;
 
 // State in the shared memory; all zero at the beginning. PROTOCOL.md has the layout.
-struct LoanState {
+struct LeaseState {
   // Written by the reader. is_open: it has the blocks. is_done: it will read no block
   // any more. returned: number of blocks returned since the beginning. kept: number of
   // blocks that it keeps now.
@@ -51,34 +51,34 @@ struct LoanState {
   std::atomic<uint32_t> is_done;
   std::atomic<uint64_t> returned;
   std::atomic<uint32_t> kept;
-  // Written by the writer. lent: number of blocks lent since the beginning. may_keep:
-  // 1 if the reader may keep a block.
-  alignas(64) std::atomic<uint64_t> lent;
+  // Written by the writer. leased: number of blocks leased since the beginning.
+  // may_keep: 1 if the reader may keep a block.
+  alignas(64) std::atomic<uint64_t> leased;
   std::atomic<uint32_t> may_keep;
   // Set to 1 by the writer, and to 0 by the reader that returns the block.
   alignas(64) std::array<std::atomic<uint8_t>, kNumBlocks> is_out;
 };
-static_assert(sizeof(LoanState) == 192);
+static_assert(sizeof(LeaseState) == 192);
 static_assert(std::atomic<uint8_t>::is_always_lock_free);
 
 class SharedMemory;
 
 // Blocks of one other process. Kept blocks may outlive the link to that process.
-class Borrower final : public Buffer::Home,
-                       public std::enable_shared_from_this<Borrower> {
+class LeaseHolder final : public Buffer::Home,
+                          public std::enable_shared_from_this<LeaseHolder> {
  public:
   // `blocks` is the descriptor that the other process has sent; `memory` is shared with
   // it. kProtocol: the descriptor is no such memory. kRetryLater: it cannot be mapped.
-  static Result<std::shared_ptr<Borrower>> open(const Fd& blocks,
-                                                std::shared_ptr<SharedMemory> memory);
-  ~Borrower() override;
+  static Result<std::shared_ptr<LeaseHolder>> open(
+      const Fd& blocks, std::shared_ptr<SharedMemory> memory);
+  ~LeaseHolder() override;
 
   // From now on `tell` is called when a block was returned or kept; null: no more
   // calls.
   void on_returned(std::function<void()> tell) { tell_ = std::move(tell); }
 
   // Payload of a frame that names `block`, which is at least 1. Null: the sender has
-  // lent no such block.
+  // leased no such block.
   const std::byte* find(uint8_t block, size_t bytes) const;
   // Keeps the block until the Buffer is destroyed. The Buffer is read-only. Empty: the
   // writer needs the block, or there are no bytes.
@@ -90,7 +90,7 @@ class Borrower final : public Buffer::Home,
   bool has_room() const;
 
  private:
-  Borrower(Mapping blocks, std::shared_ptr<SharedMemory> memory);
+  LeaseHolder(Mapping blocks, std::shared_ptr<SharedMemory> memory);
   void take_back(std::byte* data, size_t bytes) override;
   std::byte* at(uint8_t block) const {
     return blocks_.data() + (block - 1) * kBlockBytes;
@@ -98,7 +98,7 @@ class Borrower final : public Buffer::Home,
 
   Mapping blocks_;
   std::shared_ptr<SharedMemory> memory_;
-  LoanState* state_;
+  LeaseState* state_;
   std::function<void()> tell_;
 };
 
