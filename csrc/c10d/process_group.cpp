@@ -247,7 +247,7 @@ uint64_t AikidoBackend::refuse(const Status& why) {
 
 AikidoBackend::Slot AikidoBackend::slot(const Title& title, const Tensors& inputs) {
   check_process();
-  Current::Pointer communicator = communicator_.operator->();
+  ActiveCommunicator::Pointer communicator = communicator_.operator->();
   OwnWork work = batch();
   if (work.defined())
     return {std::move(work), true, SystemClock().now(), std::move(communicator)};
@@ -284,7 +284,7 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, const Title& title,
   local.hold = departure.hold();
   local.parts = departure.parts();
   of_call.work->open(std::move(memory));
-  const Current::Pointer& communicator = of_call.communicator;
+  const ActiveCommunicator::Pointer& communicator = of_call.communicator;
   const Milliseconds limit = timeout_or(timeout, this->timeout());
   of_call.work->set_sequence_number(
       communicator->call(std::move(call), std::move(local), limit));

@@ -18,9 +18,9 @@
 #include <unordered_map>
 
 #include "base/settings.h"
+#include "c10d/active_communicator.h"
 #include "c10d/blocks.h"
 #include "c10d/compat.h"
-#include "c10d/current.h"
 #include "c10d/finisher.h"
 #include "c10d/inner.h"
 #include "c10d/reduction_extras.h"
@@ -177,7 +177,7 @@ class AikidoBackend final : public ChangingBackend {
   // Operations after this member's last call: committed, or called by another member.
   uint64_t committed_ahead() const { return communicator_->committed_ahead(); }
   uint64_t called_ahead() const { return communicator_->called_ahead(); }
-  const Current& communicator() const { return communicator_; }
+  const ActiveCommunicator& communicator() const { return communicator_; }
   Milliseconds timeout() const;
   const std::string& group_name() const { return group_name_; }
   // Inner backend and shared device memory of the current members.
@@ -202,7 +202,7 @@ class AikidoBackend final : public ChangingBackend {
     OwnWork work;
     bool is_batch;
     TimePoint called_at;
-    Current::Pointer communicator;  // of the call
+    ActiveCommunicator::Pointer communicator;  // of the call
   };
   // Calls of one thread that become one work.
   struct Batch {
@@ -264,7 +264,7 @@ class AikidoBackend final : public ChangingBackend {
   collectives::LocalCall local_call() const;
   void check_process() const;
   engine::GroupOptions group_options() const;
-  void adopt(const membership::Roster& roster, const Current::Pointer& next);
+  void adopt(const membership::Roster& roster, const ActiveCommunicator::Pointer& next);
   BackendPtr child(const StorePtr& store, const std::string& name, int rank, int size,
                    const OptionsPtr& opts);
 
@@ -274,7 +274,7 @@ class AikidoBackend final : public ChangingBackend {
   engine::Selector selector_;
   std::string group_name_;
   membership::Handle handle_;
-  Current communicator_;
+  ActiveCommunicator communicator_;
   std::mutex changing_;                // held during a change of members
   std::recursive_timed_mutex ending_;  // held by shutdown(), which its hook may call
 

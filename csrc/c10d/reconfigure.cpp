@@ -83,8 +83,8 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
 
 // Replaces the present view by `next`, and ends it.
 void AikidoBackend::adopt(const membership::Roster& roster,
-                          const Current::Pointer& next) {
-  Current::Pointer former;
+                          const ActiveCommunicator::Pointer& next) {
+  ActiveCommunicator::Pointer former;
   std::shared_ptr<Inner> former_inner;
   bool is_shut_down = false;
   {

@@ -15,11 +15,12 @@
 
 namespace aikido::adapter {
 
-class Current {
+class ActiveCommunicator {
  public:
   using Pointer = std::shared_ptr<engine::Communicator>;
 
-  explicit Current(std::string group_name) : group_name_(std::move(group_name)) {}
+  explicit ActiveCommunicator(std::string group_name)
+      : group_name_(std::move(group_name)) {}
 
   // Present communicator. Throws Error if there is none.
   Pointer operator->() const {
