@@ -7,8 +7,8 @@
 
 #include "c10d/attempt.h"
 #include "c10d/call_of.h"
-#include "c10d/departure.h"
 #include "c10d/error.h"
+#include "c10d/pending_copies.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
 
@@ -80,12 +80,12 @@ AikidoBackend::OwnWork AikidoBackend::send_checked(const CallSite& site,
   Slot slot = this->slot(title, tensors);
   collectives::SendCall call = call_of(slot, host);
   const TimePoint deadline = call.deadline;
-  Departure departure(staged);
-  call.hold = departure.hold();
+  PendingCopies pending_copies(staged);
+  call.hold = pending_copies.hold();
   slot.work->open({{}, std::move(staged), {host}});
   slot.communicator->send(std::move(call));
-  if (departure.hold())
-    departure.follow(*services_->transfers, slot.communicator, deadline);
+  if (pending_copies.hold())
+    pending_copies.follow(*services_->transfers, slot.communicator, deadline);
   return close(std::move(slot));
 }
 

@@ -8,9 +8,9 @@
 
 #include "c10d/attempt.h"
 #include "c10d/call_of.h"
-#include "c10d/departure.h"
 #include "c10d/error.h"
 #include "c10d/ipc.h"
+#include "c10d/pending_copies.h"
 #include "c10d/store_adapter.h"
 
 namespace aikido::adapter {
@@ -280,17 +280,18 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, const Title& title,
     if (told) told(status, outcome);
     AikidoWork::complete(std::move(work), status, outcome);
   };
-  Departure departure(memory.staged);
-  local.hold = departure.hold();
-  local.parts = departure.parts();
+  PendingCopies pending_copies(memory.staged);
+  local.hold = pending_copies.hold();
+  local.parts = pending_copies.parts();
   of_call.work->open(std::move(memory));
   const ActiveCommunicator::Pointer& communicator = of_call.communicator;
   const Milliseconds limit = timeout_or(timeout, this->timeout());
   of_call.work->set_sequence_number(
       communicator->call(std::move(call), std::move(local), limit));
   ++numbers_taken();
-  if (departure.hold())
-    departure.follow(*services_->transfers, communicator, SystemClock().now() + limit);
+  if (pending_copies.hold())
+    pending_copies.follow(*services_->transfers, communicator,
+                          SystemClock().now() + limit);
   return close(std::move(of_call));
 }
 

@@ -14,10 +14,10 @@
 
 namespace aikido::adapter {
 
-class Departure {
+class PendingCopies {
  public:
   // Takes the pending copies out of `staged`.
-  explicit Departure(Staged& staged);
+  explicit PendingCopies(Staged& staged);
 
   // For the call. Null if its data is complete.
   const std::shared_ptr<collectives::Hold>& hold() const { return hold_; }

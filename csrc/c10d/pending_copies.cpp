@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/departure.h"
+#include "c10d/pending_copies.h"
 
 namespace aikido::adapter {
 
-Departure::Departure(Staged& staged) {
+PendingCopies::PendingCopies(Staged& staged) {
   if (staged.downs.empty()) return;
   downs_ = std::move(staged.downs);
   own_copies_ = std::move(staged.own_copies);
@@ -14,9 +14,9 @@ Departure::Departure(Staged& staged) {
                                                   std::move(staged.on_result));
 }
 
-void Departure::follow(Transfers& transfers,
-                       const std::shared_ptr<engine::Communicator>& communicator,
-                       TimePoint deadline) {
+void PendingCopies::follow(Transfers& transfers,
+                           const std::shared_ptr<engine::Communicator>& communicator,
+                           TimePoint deadline) {
   for (size_t i = 0; i < downs_.size(); ++i) {
     CopyDown& down = downs_[i];
     if (i == 0) {
