@@ -27,7 +27,7 @@ using collectives::OutcomeKind;
 // Engine and callback thread of this process, shared by its groups.
 struct Runtime {
   std::shared_ptr<engine::Engine> engine;
-  std::shared_ptr<adapter::Finisher> finisher;
+  std::shared_ptr<adapter::CallbackThread> callback_thread;
 };
 
 std::vector<int> values(const std::vector<Rank>& ranks) {
@@ -90,7 +90,7 @@ std::shared_ptr<Runtime> start_runtime(const std::string& host,
     }
   });
   runtime->engine = *started;
-  runtime->finisher = std::make_shared<adapter::Finisher>();
+  runtime->callback_thread = std::make_shared<adapter::CallbackThread>();
   return runtime;
 }
 
@@ -420,7 +420,7 @@ void register_process_group(py::module_& m) {
       .def_property_readonly("address",
                              [](Runtime& r) { return r.engine->address().to_string(); })
       .def(
-          "stop", [](Runtime& r) { r.finisher->stop(); },
+          "stop", [](Runtime& r) { r.callback_thread->stop(); },
           "Ends the thread that runs callbacks: for the end of the process.",
           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("recorder",
@@ -468,8 +468,8 @@ void register_process_group(py::module_& m) {
              AikidoBackend::Config config{group_name, timeout, settings_from(options),
                                           connect, connect_timeout};
              return c10::make_intrusive<AikidoBackend>(runtime->engine,
-                                                       runtime->finisher, store, rank,
-                                                       size, std::move(config));
+                                                       runtime->callback_thread, store,
+                                                       rank, size, std::move(config));
            }),
            py::arg("runtime"), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("group_name"), py::arg("options"),

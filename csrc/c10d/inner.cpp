@@ -82,9 +82,9 @@ bool Inner::give_up(const Status& why) {
 
 void Inner::fail(std::shared_ptr<Inner> self, const Status& why) {
   if (!self) return;
-  const auto finisher = self->finisher_;
+  const auto callback_thread = self->callback_thread_;
   const bool is_due = self->give_up(why);
-  finisher->run([self = std::move(self), is_due] {
+  callback_thread->run([self = std::move(self), is_due] {
     if (is_due) self->backend_->abort();
   });
 }

@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "c10d/callback_thread.h"
 #include "c10d/compat.h"
-#include "c10d/finisher.h"
 #include "c10d/transfers.h"
 #include "collectives/call.h"
 
@@ -47,8 +47,8 @@ class Inner {
   static void set_finder(Finder finder);
 
   // `setting`: devices.nccl.
-  Inner(std::string setting, std::shared_ptr<Finisher> finisher)
-      : setting_(std::move(setting)), finisher_(std::move(finisher)) {}
+  Inner(std::string setting, std::shared_ptr<CallbackThread> callback_thread)
+      : setting_(std::move(setting)), callback_thread_(std::move(callback_thread)) {}
 
   // True if the inner backend is switched off: it is never used, and the finder is
   // never called.
@@ -82,7 +82,7 @@ class Inner {
   bool give_up(const Status& why);
 
   const std::string setting_;
-  const std::shared_ptr<Finisher> finisher_;
+  const std::shared_ptr<CallbackThread> callback_thread_;
   std::atomic<uint64_t> num_calls_ = 0;
   std::mutex finding_;  // held while the finder is asked
   mutable std::mutex mutex_;

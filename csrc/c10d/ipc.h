@@ -31,9 +31,9 @@
 #include <utility>
 #include <vector>
 
+#include "c10d/callback_thread.h"
 #include "c10d/compat.h"
 #include "c10d/device_memory.h"
-#include "c10d/finisher.h"
 #include "c10d/inner.h"
 #include "c10d/transfers.h"
 #include "c10d/work.h"

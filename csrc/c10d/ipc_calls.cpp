@@ -104,11 +104,11 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
         transfers->queue_up(device, [&] { stand_ins.write_back(); });
       };
     }
-    local.on_done = [made, finisher = services_->finisher,
+    local.on_done = [made, callback_thread = services_->callback_thread,
                      weak = std::weak_ptr(communicator_.operator->())](
                         const Status& status, const collectives::Outcome& outcome) {
       made->on_called(status, outcome.seq);
-      finisher->run([made, status, weak] { made->go_on(status, weak.lock()); });
+      callback_thread->run([made, status, weak] { made->go_on(status, weak.lock()); });
     };
     submit(std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"}, std::move(local),
            {tensor}, std::move(memory), timeout);

@@ -58,7 +58,7 @@ void Listeners::on_ended(const Ended& ended) {
     const std::lock_guard lock(mutex_);
     untold_.emplace_back(ended, finished);
   }
-  finisher_->run([this, self = shared_from_this()] { tell_all(); });
+  callback_thread_->run([this, self = shared_from_this()] { tell_all(); });
 }
 
 void Listeners::tell_all() {

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "c10d/callback_thread.h"
 #include "c10d/compat.h"
-#include "c10d/finisher.h"
 
 namespace aikido::adapter {
 
@@ -38,8 +38,8 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   using InfoHook = std::function<void(std::shared_ptr<::c10d::WorkInfo>)>;
   using CompletionHook = std::function<void(uint64_t key, std::optional<float> ms)>;
 
-  explicit Listeners(std::shared_ptr<Finisher> finisher)
-      : finisher_(std::move(finisher)) {}
+  explicit Listeners(std::shared_ptr<CallbackThread> callback_thread)
+      : callback_thread_(std::move(callback_thread)) {}
 
   // Hook for every call, including failed ones, one after another, on the callback
   // thread. It may take Python's lock. Can be set once.
@@ -70,7 +70,7 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   void tell_all();
   void tell(const Ended& ended, TimePoint finished);
 
-  std::shared_ptr<Finisher> finisher_;
+  std::shared_ptr<CallbackThread> callback_thread_;
   std::atomic<bool> is_timing_ = false;
   std::atomic<bool> has_info_hook_ = false;
   std::atomic<uint64_t> num_pending_ = 0;

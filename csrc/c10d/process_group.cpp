@@ -32,11 +32,11 @@ uint64_t& numbers_taken() {
 }
 
 std::shared_ptr<AikidoWork::Services> services_of(
-    const std::shared_ptr<Finisher>& finisher,
+    const std::shared_ptr<CallbackThread>& callback_thread,
     const std::shared_ptr<engine::Engine>& engine, const Settings& settings) {
   return std::make_shared<AikidoWork::Services>(AikidoWork::Services{
-      .finisher = finisher,
-      .listeners = std::make_shared<Listeners>(finisher),
+      .callback_thread = callback_thread,
+      .listeners = std::make_shared<Listeners>(callback_thread),
       .engine = engine,
       .spin = std::chrono::microseconds(settings.transport_spin_us),
       .recorder = engine->recorder()});
@@ -53,18 +53,19 @@ std::optional<Algorithm> fixed_algorithm(const ResolvedSettings& settings) {
 }  // namespace
 
 AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
-                             std::shared_ptr<Finisher> finisher,
+                             std::shared_ptr<CallbackThread> callback_thread,
                              c10::intrusive_ptr<::c10d::Store> store, int rank,
                              int size, Config config)
     : ChangingBackend(rank, size),
       engine_(std::move(engine)),
-      services_(services_of(finisher, engine_, config.settings.values)),
+      services_(services_of(callback_thread, engine_, config.settings.values)),
       settings_(config.settings),
       selector_(fixed_algorithm(config.settings)),
       group_name_(config.group_name),
       handle_(membership::Handle::random(engine_->address())),
       communicator_(config.group_name),
-      inner_(std::make_shared<Inner>(config.settings.values.devices_nccl, finisher)),
+      inner_(std::make_shared<Inner>(config.settings.values.devices_nccl,
+                                     callback_thread)),
       ipc_(std::make_shared<Ipc>(config.settings.values.devices_ipc)),
       timeout_(bounded(config.timeout)) {
   if (!config.connect) return;

@@ -20,8 +20,8 @@
 #include "base/settings.h"
 #include "c10d/active_communicator.h"
 #include "c10d/blocks.h"
+#include "c10d/callback_thread.h"
 #include "c10d/compat.h"
-#include "c10d/finisher.h"
 #include "c10d/inner.h"
 #include "c10d/reduction_extras.h"
 #include "c10d/store_end.h"
@@ -48,7 +48,7 @@ class AikidoBackend final : public ChangingBackend {
 
   // Connects to all members. Blocks for at most config.connect_timeout. Throws Error.
   AikidoBackend(std::shared_ptr<engine::Engine> engine,
-                std::shared_ptr<Finisher> finisher,
+                std::shared_ptr<CallbackThread> callback_thread,
                 c10::intrusive_ptr<::c10d::Store> store, int rank, int size,
                 Config config);
   const std::string getBackendName() const override { return "aikido"; }

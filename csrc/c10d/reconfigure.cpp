@@ -91,9 +91,9 @@ void AikidoBackend::adopt(const membership::Roster& roster,
     const std::lock_guard lock(mutex_);
     selector_.forget();  // new members do not know the measured costs
     former = communicator_.exchange(next);
-    former_inner = std::exchange(
-        inner_,
-        std::make_shared<Inner>(settings_.values.devices_nccl, services_->finisher));
+    former_inner =
+        std::exchange(inner_, std::make_shared<Inner>(settings_.values.devices_nccl,
+                                                      services_->callback_thread));
     ipc_ = std::make_shared<Ipc>(settings_.values.devices_ipc);
     set_place(roster.self().value, roster.size());
     store_.reset();  // knows the former members only

@@ -90,7 +90,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
       : may_go_in_parts(call, tensor)
           ? staging.in_out(
                 tensor, {call.count, size_of(call.dtype), getSize(), min_shard_bytes},
-                services_->finisher)
+                services_->callback_thread)
           : staging.in_out(tensor);
   LocalCall local = local_call();
   local.input = bytes_of(is_multiplied ? product : host);

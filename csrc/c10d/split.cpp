@@ -37,7 +37,7 @@ AikidoBackend::BackendPtr AikidoBackend::child(const StorePtr& store,
     number = num_children_[name]++;
   }
   auto made = c10::make_intrusive<AikidoBackend>(
-      engine_, services_->finisher,
+      engine_, services_->callback_thread,
       c10::make_intrusive<::c10d::PrefixStore>(concat("aikido/", name, '/', number),
                                                store),
       rank, size, std::move(config));

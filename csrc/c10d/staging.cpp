@@ -140,7 +140,7 @@ at::Tensor Staging::in_out(const at::Tensor& tensor) {
 
 // An equal amount from each shard, so that all owners receive and send all the time.
 at::Tensor Staging::in_out(const at::Tensor& tensor, const collectives::ShardPlan& plan,
-                           const std::shared_ptr<Finisher>& finisher) {
+                           const std::shared_ptr<CallbackThread>& callback_thread) {
   if (tensor.device().is_cpu() || !is_plain(tensor) || tensor.nbytes() < 2 * kPartBytes)
     return in_out(tensor);
   const at::Tensor source = tensor.detach();
@@ -159,7 +159,7 @@ at::Tensor Staging::in_out(const at::Tensor& tensor, const collectives::ShardPla
   }
   auto parts = std::make_shared<ResultParts>(
       host, source, copy_site(tensor, "the copy of a part of the result from the host"),
-      transfers_, finisher);
+      transfers_, callback_thread);
   // Weak, because the last reference must not end on the progress thread.
   staged_.on_result = [weak = std::weak_ptr(parts)](size_t begin, size_t end) {
     if (const auto alive = weak.lock()) alive->add(begin, end);
@@ -191,12 +191,12 @@ void copy_own(Staged& staged, const OutBlock& from, const InBlock& to,
 
 ResultParts::ResultParts(at::Tensor host, at::Tensor tensor, CopySite site,
                          std::shared_ptr<Transfers> transfers,
-                         std::shared_ptr<Finisher> finisher)
+                         std::shared_ptr<CallbackThread> callback_thread)
     : host_(std::move(host)),
       tensor_(std::move(tensor)),
       site_(std::move(site)),
       transfers_(std::move(transfers)),
-      finisher_(std::move(finisher)) {}
+      callback_thread_(std::move(callback_thread)) {}
 
 void ResultParts::add(size_t begin, size_t end) {
   if (begin == end) return;
@@ -210,7 +210,7 @@ void ResultParts::add(size_t begin, size_t end) {
     num_bytes_ += end - begin;
     if (num_bytes_ < kFlushBytes || std::exchange(is_flush_due_, true)) return;
   }
-  finisher_->run([weak = weak_from_this()] {
+  callback_thread_->run([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
     try {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "c10d/blocks.h"
-#include "c10d/finisher.h"
+#include "c10d/callback_thread.h"
 #include "c10d/tensor_check.h"
 #include "c10d/transfers.h"
 #include "collectives/parts.h"
@@ -35,7 +35,8 @@ namespace aikido::adapter {
 class ResultParts : public std::enable_shared_from_this<ResultParts> {
  public:
   ResultParts(at::Tensor host, at::Tensor tensor, CopySite site,
-              std::shared_ptr<Transfers> transfers, std::shared_ptr<Finisher> finisher);
+              std::shared_ptr<Transfers> transfers,
+              std::shared_ptr<CallbackThread> callback_thread);
   // These bytes are complete. Called on the progress thread, which must not release the
   // last reference.
   void add(size_t begin, size_t end);
@@ -49,7 +50,7 @@ class ResultParts : public std::enable_shared_from_this<ResultParts> {
   const at::Tensor host_, tensor_;
   const CopySite site_;
   const std::shared_ptr<Transfers> transfers_;
-  const std::shared_ptr<Finisher> finisher_;
+  const std::shared_ptr<CallbackThread> callback_thread_;
   std::mutex flushing_;  // held while copies are queued
   // Guarded by flushing_.
   bool is_dropped_ = false;
@@ -107,7 +108,7 @@ class Staging {
   at::Tensor in_out(const at::Tensor& tensor);
   // As in_out(), for an allreduce that goes shard by shard: in parts if it is large.
   at::Tensor in_out(const at::Tensor& tensor, const collectives::ShardPlan& plan,
-                    const std::shared_ptr<Finisher>& finisher);
+                    const std::shared_ptr<CallbackThread>& callback_thread);
   Staged take();
 
  private:

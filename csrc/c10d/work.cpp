@@ -99,8 +99,9 @@ AikidoWork::AikidoWork(const std::vector<at::Tensor>* recorded, int rank,
 // because its user dropped it early, it hands its tensors to the callback thread.
 AikidoWork::~AikidoWork() {
   if (!engine::Engine::is_progress_thread()) return;
-  services_->finisher->run([message = std::move(message_), rest = std::move(rest_),
-                            futures = std::move(futures_)]() mutable {
+  services_->callback_thread->run([message = std::move(message_),
+                                   rest = std::move(rest_),
+                                   futures = std::move(futures_)]() mutable {
     message.reset();
     rest.reset();
     futures.reset();
@@ -218,7 +219,7 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
   const bool is_unfinished =
       self->rest_ && !(self->rest_->copies.empty() && self->rest_->finishes.empty());
   if (!is_unfinished && !is_barrier) return end_at_once(std::move(self), error);
-  const auto finisher = self->services_->finisher;
+  const auto callback_thread = self->services_->callback_thread;
   const auto owed = self->services_->num_owed;
   const bool has_parts =
       is_unfinished &&
@@ -226,7 +227,7 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
                   [](const Copy& c) { return c.parts != nullptr; });
   if ((!error && is_unfinished) || has_parts) {
     ++*owed;
-    finisher->run([self = std::move(self), owed, error]() mutable {
+    callback_thread->run([self = std::move(self), owed, error]() mutable {
       if (!error) error = self->finish_on_host();
       self->end_here(self->mark_results(error));
       --*owed;
@@ -239,7 +240,7 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
   // A barrier completes earlier calls, including results that are still to be made.
   if (!error && is_barrier &&
       (*owed > 0 || self->services_->transfers->has_copied_up())) {
-    finisher->run([self = std::move(self), owed]() mutable {
+    callback_thread->run([self = std::move(self), owed]() mutable {
       while (const int num = *owed) owed->wait(num);
       std::exception_ptr failed;
       try {
@@ -262,8 +263,8 @@ void AikidoWork::end_at_once(c10::intrusive_ptr<AikidoWork> self,
   // The order matters: help_here() writes is_helped_here_ and then reads the result of
   // end_here().
   if (!self->end_here(error) || self->is_helped_here_) return;
-  const auto finisher = self->services_->finisher;
-  finisher->run([self = std::move(self)]() mutable {
+  const auto callback_thread = self->services_->callback_thread;
+  callback_thread->run([self = std::move(self)]() mutable {
     self->mark_futures();
     self.reset();
   });

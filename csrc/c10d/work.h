@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "base/status.h"
+#include "c10d/callback_thread.h"
 #include "c10d/compat.h"
-#include "c10d/finisher.h"
 #include "c10d/listeners.h"
 #include "c10d/staging.h"
 #include "collectives/outcome.h"
@@ -41,7 +41,7 @@ class AikidoWork final : public ::c10d::Work {
   };
   // Objects that a backend shares with all its works.
   struct Services {
-    std::shared_ptr<Finisher> finisher;
+    std::shared_ptr<CallbackThread> callback_thread;
     std::shared_ptr<Listeners> listeners;
     // Engine of the calls, and the time for which a waiting thread does not sleep.
     std::weak_ptr<engine::Engine> engine;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/finisher.h"
+#include "c10d/callback_thread.h"
 
 #include <pthread.h>
 
@@ -21,7 +21,7 @@ constexpr auto kStuckAfter = std::chrono::milliseconds(2);
 
 }  // namespace
 
-class Finisher::Crew : public std::enable_shared_from_this<Finisher::Crew> {
+class CallbackThread::Crew : public std::enable_shared_from_this<CallbackThread::Crew> {
  public:
   void start() {
     const std::lock_guard lock(mutex_);
@@ -108,22 +108,22 @@ class Finisher::Crew : public std::enable_shared_from_this<Finisher::Crew> {
   std::vector<std::thread> threads_;
 };
 
-Finisher::Finisher() : crew_(std::make_shared<Crew>()) {
+CallbackThread::CallbackThread() : crew_(std::make_shared<Crew>()) {
   crew_->start();
 }
 
-Finisher::~Finisher() {
+CallbackThread::~CallbackThread() {
   stop();
 }
 
-void Finisher::stop() {
+void CallbackThread::stop() {
   if (own_process_.is_here()) return crew_->stop();
   // A forked child has no such threads, and the lock may be held forever. So the child
   // leaves all of this as it is.
   [[maybe_unused]] static const auto* leaked = new std::shared_ptr<Crew>(crew_);
 }
 
-void Finisher::run(std::function<void()> work) {
+void CallbackThread::run(std::function<void()> work) {
   crew_->push(std::move(work));
 }
 

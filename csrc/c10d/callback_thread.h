@@ -17,12 +17,12 @@
 
 namespace aikido::adapter {
 
-class Finisher {
+class CallbackThread {
  public:
-  Finisher();
-  ~Finisher();
-  Finisher(const Finisher&) = delete;
-  Finisher& operator=(const Finisher&) = delete;
+  CallbackThread();
+  ~CallbackThread();
+  CallbackThread(const CallbackThread&) = delete;
+  CallbackThread& operator=(const CallbackThread&) = delete;
 
   // Does the remaining work and ends the threads. Called at the end of the process,
   // before Python's lock becomes unavailable for good. Must not be called with that
