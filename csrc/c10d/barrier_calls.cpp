@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "c10d/attempt.h"
+#include "c10d/call_scope.h"
 #include "c10d/error.h"
 #include "c10d/process_group.h"
 
@@ -36,7 +36,7 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
                   "milliseconds. No ranks successfully processed in "
                   "monitoredBarrier; give a longer timeout")});
   }
-  const Attempt site = message("monitored_barrier");
+  const CallScope site = message("monitored_barrier");
   if (batch()) {
     raise({Code::kInvalidArgument,
            concat("monitored_barrier on rank ", getRank(),

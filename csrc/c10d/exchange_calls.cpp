@@ -5,9 +5,9 @@
 
 #include <utility>
 
-#include "c10d/attempt.h"
 #include "c10d/blocks.h"
 #include "c10d/call_of.h"
+#include "c10d/call_scope.h"
 #include "c10d/error.h"
 #include "c10d/overlap.h"
 #include "c10d/process_group.h"
@@ -51,7 +51,7 @@ void drop_own(LocalCall& local, int own) {
 
 AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
                                                 const ::c10d::BroadcastOptions& opts) {
-  const Attempt site = collective("broadcast");
+  const CallScope site = collective("broadcast");
   const bool is_root = getRank() == opts.rootRank;
   const at::Tensor& tensor =
       check_single(site, "tensor", tensors, is_root ? Use::kRead : Use::kWrite);
@@ -110,7 +110,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_all(Call call, const Title& title,
 AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
                                                 Tensors& inputs,
                                                 const ::c10d::AllgatherOptions& opts) {
-  const Attempt site = collective("all_gather");
+  const CallScope site = collective("all_gather");
   const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   const Tensors& list = check_single_list(site, "tensor_list", outputs);
   check_list(site, "tensor_list", list, getSize(), Use::kWrite);
@@ -144,7 +144,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
 
 AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::AllgatherOptions& opts) {
-  const Attempt site = collective("all_gather_into_tensor");
+  const CallScope site = collective("all_gather_into_tensor");
   check_tensor(site, "input_tensor", input, Use::kRead);
   check_tensor(site, "output_tensor", output, Use::kWrite);
   check_times(site, "input_tensor", input, "output_tensor", output, getSize());
@@ -177,7 +177,7 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
 AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
     std::vector<Tensors>& outputs, Tensors& inputs,
     const ::c10d::AllgatherOptions& opts) {
-  const Attempt site = collective("all_gather_coalesced", inputs.size());
+  const CallScope site = collective("all_gather_coalesced", inputs.size());
   check_list(site, "input_tensor_list", inputs, std::nullopt, Use::kRead);
   check_count(site, "output_tensor_lists", outputs.size(), getSize());
   const Argument own = "input_tensor_list";
@@ -200,7 +200,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
 
 AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::AllgatherOptions& opts) {
-  const Attempt site = collective("all_gather_into_tensor_coalesced", inputs.size());
+  const CallScope site = collective("all_gather_into_tensor_coalesced", inputs.size());
   check_pairs(site, inputs, outputs);
   for (size_t i = 0; i < inputs.size(); ++i)
     check_times(site, "inputs", inputs[i], "outputs", outputs[i], getSize());
@@ -235,7 +235,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_to_root(Call call, const char* titl
 AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
                                              Tensors& inputs,
                                              const ::c10d::GatherOptions& opts) {
-  const Attempt site = collective("gather");
+  const CallScope site = collective("gather");
   const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   check_rank(site, "dst", opts.rootRank, getSize());
   const bool is_root = getRank() == opts.rootRank;
@@ -279,7 +279,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
 
 AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
     at::Tensor& output, at::Tensor& input, const ::c10d::GatherOptions& opts) {
-  const Attempt site = collective("gather_single");
+  const CallScope site = collective("gather_single");
   check_contiguous(site, "input", input);
   check_rank(site, "dst", opts.rootRank, getSize());
   Tensors results;
@@ -322,7 +322,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
 AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
                                               std::vector<Tensors>& inputs,
                                               const ::c10d::ScatterOptions& opts) {
-  const Attempt site = collective("scatter");
+  const CallScope site = collective("scatter");
   const at::Tensor& output = check_single(site, "tensor", outputs, Use::kWrite);
   check_rank(site, "src", opts.rootRank, getSize());
   Call call = call_with_root(CallKind::kScatter, output, opts.rootRank);
@@ -377,7 +377,7 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(Call call, const Title& title
                                                    InBlocks ins,
                                                    AikidoWork::Memory memory,
                                                    Milliseconds timeout) {
-  const Attempt site = collective(call_name(title));
+  const CallScope site = collective(call_name(title));
   const int own = getRank();
   const InBlock& into = ins[static_cast<size_t>(own)];
   check_own_bytes(site, outs[static_cast<size_t>(own)].bytes, into.bytes);
@@ -393,7 +393,7 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(Call call, const Title& title
 
 AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                                const ::c10d::AllToAllOptions& opts) {
-  const Attempt site = collective("all_to_all");
+  const CallScope site = collective("all_to_all");
   check_list(site, "input_tensor_list", inputs, getSize(), Use::kRead);
   check_list(site, "output_tensor_list", outputs, getSize(), Use::kWrite);
   check_all_same_kind(site, "input_tensor_list[0]", inputs[0], "input_tensor_list",
@@ -431,7 +431,7 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
 AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
     std::vector<int64_t>& input_splits, const ::c10d::AllToAllOptions& opts) {
-  const Attempt site = collective("all_to_all_single");
+  const CallScope site = collective("all_to_all_single");
   check_contiguous(site, "input", input);
   check_contiguous(site, "output", output);
   check_same_kind(site, "input", input, "output", output);

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "c10d/attempt.h"
 #include "c10d/call_of.h"
+#include "c10d/call_scope.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
 
@@ -65,7 +65,7 @@ AikidoBackend::BackendPtr AikidoBackend::inner_for(const CallSite& site,
 
 AikidoBackend::OwnWork AikidoBackend::submit_inner(InnerCall what,
                                                    const InnerLaunch& launch) {
-  const Attempt site = collective(std::strchr(what.title, ':') + 1);
+  const CallScope site = collective(std::strchr(what.title, ':') + 1);
   what.call.algorithm = Algorithm::kDirect;
   what.call.is_inner = true;
   check_call(site, what.call, getSize());

@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "c10d/attempt.h"
 #include "c10d/call_of.h"
+#include "c10d/call_scope.h"
 #include "c10d/ipc.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
@@ -64,7 +64,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
                                                  const at::Tensor& tensor,
                                                  std::optional<Priority> priority,
                                                  Milliseconds timeout) {
-  const Attempt site = collective("all_reduce");
+  const CallScope site = collective("all_reduce");
   call.algorithm = Algorithm::kDirect;
   call.is_inner = true;
   check_call(site, call, getSize());

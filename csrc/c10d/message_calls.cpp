@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "c10d/attempt.h"
 #include "c10d/call_of.h"
+#include "c10d/call_scope.h"
 #include "c10d/error.h"
 #include "c10d/pending_copies.h"
 #include "c10d/process_group.h"
@@ -30,7 +30,7 @@ collectives::MessageCompletion completion(const c10::intrusive_ptr<AikidoWork>& 
 }  // namespace
 
 AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
-  const Attempt site = message("send");
+  const CallScope site = message("send");
   check_single(site, "tensor", tensors, Use::kRead);
   return send_checked(site, tensors, to, tag, std::nullopt, timeout());
 }
@@ -39,7 +39,7 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
                                                 int tag,
                                                 std::optional<Priority> priority,
                                                 Milliseconds timeout) {
-  const Attempt site = message("send");
+  const CallScope site = message("send");
   check_tensor(site, "tensor", tensor, Use::kRead);
   return send_checked(site, {tensor}, to, tag, priority, timeout);
 }
@@ -99,7 +99,7 @@ AikidoBackend::WorkPtr AikidoBackend::recvAnysource(Tensors& tensors, int tag) {
 
 AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<int> from,
                                               int tag) {
-  const Attempt site = message("recv");
+  const CallScope site = message("recv");
   const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kWrite);
   if (from) check_rank(site, "src", *from, getSize());
   const Title title = from ? Title{OpType::RECV, "aikido:recv"}

@@ -6,8 +6,8 @@
 #include <exception>
 #include <utility>
 
-#include "c10d/attempt.h"
 #include "c10d/call_of.h"
+#include "c10d/call_scope.h"
 #include "c10d/error.h"
 #include "c10d/ipc.h"
 #include "c10d/pending_copies.h"
@@ -187,8 +187,8 @@ void AikidoBackend::end_refused_batch() {
   AikidoWork::end_batch(std::move(work));
 }
 
-AikidoBackend::Attempt::Attempt(AikidoBackend& backend, const char* name,
-                                size_t num_calls)
+AikidoBackend::CallScope::CallScope(AikidoBackend& backend, const char* name,
+                                    size_t num_calls)
     : CallSite{name, backend.getRank()},
       backend_(backend),
       num_calls_(num_calls),
@@ -202,7 +202,7 @@ AikidoBackend::Attempt::Attempt(AikidoBackend& backend, const char* name,
   };
 }
 
-AikidoBackend::Attempt::~Attempt() {
+AikidoBackend::CallScope::~CallScope() {
   if (is_message_alone_) return;
   if (std::uncaught_exceptions() == exceptions_before_) return;
   backend_.end_refused_batch();
@@ -226,7 +226,7 @@ CallsBeside::~CallsBeside() {
 }
 
 void AikidoBackend::refuse_call(const std::string& call, const std::string& why) {
-  const Attempt site = collective(call.c_str());
+  const CallScope site = collective(call.c_str());
   raise_refusal(
       site, {Code::kInvalidArgument, concat(call, " on rank ", site.rank, ": ", why),
              Rank(site.rank)});
@@ -271,8 +271,8 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, const Title& title,
                                              LocalCall local, const Tensors& inputs,
                                              AikidoWork::Memory memory,
                                              Milliseconds timeout) {
-  const Attempt attempt = collective(call_name(title));
-  check_call(attempt, call, getSize());
+  const CallScope scope = collective(call_name(title));
+  check_call(scope, call, getSize());
   Slot of_call = slot(title, inputs);
   local.keep_alive = keep_alive(of_call.work);
   local.on_done = [work = of_call.work, told = std::move(local.on_done)](

@@ -209,9 +209,9 @@ class AikidoBackend final : public ChangingBackend {
     OwnWork work;
     bool is_refused = false;  // ended by a refused call
   };
-  class Attempt;  // guard for one try to make a call (attempt.h)
-  Attempt collective(const char* call, size_t num_calls = 1);
-  Attempt message(const char* call);
+  class CallScope;  // guard for one try to make a call (call_scope.h)
+  CallScope collective(const char* call, size_t num_calls = 1);
+  CallScope message(const char* call);
   // Takes and returns the number of a collective that this rank does not make, or 0.
   uint64_t refuse(const Status& why);
   // Type and name of a call for torch and the profiler.

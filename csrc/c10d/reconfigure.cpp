@@ -12,7 +12,7 @@
 
 #include <utility>
 
-#include "c10d/attempt.h"
+#include "c10d/call_scope.h"
 #include "c10d/ipc.h"
 #include "c10d/process_group.h"
 #include "membership/roster.h"

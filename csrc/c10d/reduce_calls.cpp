@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "c10d/attempt.h"
 #include "c10d/blocks.h"
 #include "c10d/call_of.h"
+#include "c10d/call_scope.h"
 #include "c10d/error.h"
 #include "c10d/overlap.h"
 #include "c10d/premultiplied.h"
@@ -46,7 +46,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
                                                 const ::c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
     return allreduce_sparse(tensors, opts);
-  const Attempt site = collective("all_reduce");
+  const CallScope site = collective("all_reduce");
   return allreduce_with(check_single(site, "tensor", tensors, Use::kWrite),
                         opts.reduceOp, {}, opts.timeout);
 }
@@ -55,7 +55,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
                                                      const ::c10d::ReduceOp& op,
                                                      const ReductionExtras& extras,
                                                      Milliseconds timeout) {
-  const Attempt site = collective("all_reduce");
+  const CallScope site = collective("all_reduce");
   check_tensor(site, "tensor", tensor, Use::kWrite);
   Call call = call_of(CallKind::kAllreduce, site, tensor, op);
   call.policy = extras.policy;
@@ -104,7 +104,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
 
 AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
     Tensors& tensors, const ::c10d::AllreduceCoalescedOptions& opts) {
-  const Attempt site = collective("all_reduce_coalesced", tensors.size());
+  const CallScope site = collective("all_reduce_coalesced", tensors.size());
   check_list(site, "tensors", tensors, std::nullopt, Use::kWrite);
   for (const at::Tensor& t : tensors)
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, t));
@@ -116,7 +116,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
 
 AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
                                              const ::c10d::ReduceOptions& opts) {
-  const Attempt site = collective("reduce");
+  const CallScope site = collective("reduce");
   const bool is_root = getRank() == opts.rootRank;
   const at::Tensor& tensor =
       check_single(site, "tensor", tensors, is_root ? Use::kWrite : Use::kRead);
@@ -158,7 +158,7 @@ AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
     const Title& title, const ::c10d::ReduceOp& op, const at::Tensor& output,
     OutBlocks blocks, AikidoWork::Memory memory, const ReductionExtras& extras,
     Milliseconds timeout) {
-  const Attempt site = collective(call_name(title));
+  const CallScope site = collective(call_name(title));
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
   call.policy = extras.policy;
   check_policy(site, call.policy, call.op, call.dtype, getSize());
@@ -182,7 +182,7 @@ AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs,
     const ::c10d::ReduceScatterOptions& opts) {
-  const Attempt site = collective("reduce_scatter");
+  const CallScope site = collective("reduce_scatter");
   const at::Tensor& output = check_single(site, "output", outputs, Use::kWrite);
   return reduce_scatter_with(output, check_single_list(site, "input_list", inputs),
                              opts.reduceOp, {}, opts.timeout);
@@ -193,7 +193,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
                                                           const ::c10d::ReduceOp& op,
                                                           const ReductionExtras& extras,
                                                           Milliseconds timeout) {
-  const Attempt site = collective("reduce_scatter");
+  const CallScope site = collective("reduce_scatter");
   check_tensor(site, "output", output, Use::kWrite);
   check_list(site, "input_list", list, getSize(), Use::kRead);
   check_all_same_kind(site, "output", output, "input_list", list);
@@ -242,7 +242,7 @@ AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
 AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
     const at::Tensor& output, const at::Tensor& input, const ::c10d::ReduceOp& op,
     const ReductionExtras& extras, Milliseconds timeout) {
-  const Attempt site = collective("reduce_scatter_tensor");
+  const CallScope site = collective("reduce_scatter_tensor");
   check_tensor(site, "output", output, Use::kWrite);
   check_tensor(site, "input", input, Use::kRead);
   check_times(site, "output", output, "input", input, getSize());
@@ -273,7 +273,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::ReduceScatterOptions& opts) {
-  const Attempt site = collective("reduce_scatter_tensor_coalesced", inputs.size());
+  const CallScope site = collective("reduce_scatter_tensor_coalesced", inputs.size());
   check_pairs(site, inputs, outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_times(site, "outputs", outputs[i], "inputs", inputs[i], getSize());

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "c10d/attempt.h"
 #include "c10d/call_of.h"
+#include "c10d/call_scope.h"
 #include "c10d/error.h"
 #include "c10d/premultiplied.h"
 #include "c10d/process_group.h"
@@ -121,7 +121,7 @@ at::Tensor unpack(std::byte* bytes, size_t size, const Layout& layout, int rank)
 
 AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
     Tensors& tensors, const ::c10d::AllreduceOptions& opts) {
-  const Attempt site = collective("all_reduce");
+  const CallScope site = collective("all_reduce");
   check_sparse(site, "tensor", tensors);
   const at::Tensor tensor = tensors[0];
   Call call = call_of(CallKind::kSparseAllreduce, site, tensor, opts.reduceOp);

@@ -14,13 +14,13 @@ namespace aikido::adapter {
 // exception leaves the scope, for a bad argument or for lack of memory, the batch of
 // this thread ends. The call still takes its sequence numbers. So the other ranks get
 // the reason instead of waiting, and the numbers stay equal on all ranks.
-class AikidoBackend::Attempt : public CallSite {
+class AikidoBackend::CallScope : public CallSite {
  public:
   // `num_calls`: number of collectives in the call; 0 for a message.
-  Attempt(AikidoBackend& backend, const char* name, size_t num_calls);
-  ~Attempt();
-  Attempt(const Attempt&) = delete;
-  Attempt& operator=(const Attempt&) = delete;
+  CallScope(AikidoBackend& backend, const char* name, size_t num_calls);
+  ~CallScope();
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
 
  private:
   AikidoBackend& backend_;
@@ -30,11 +30,11 @@ class AikidoBackend::Attempt : public CallSite {
   const int exceptions_before_;
 };
 
-inline AikidoBackend::Attempt AikidoBackend::collective(const char* call,
-                                                        size_t num_calls) {
+inline AikidoBackend::CallScope AikidoBackend::collective(const char* call,
+                                                          size_t num_calls) {
   return {*this, call, num_calls};
 }
-inline AikidoBackend::Attempt AikidoBackend::message(const char* call) {
+inline AikidoBackend::CallScope AikidoBackend::message(const char* call) {
   return {*this, call, 0};
 }
 
