@@ -36,7 +36,7 @@ std::shared_ptr<AikidoWork::Services> services_of(
     const std::shared_ptr<engine::Engine>& engine, const Settings& settings) {
   return std::make_shared<AikidoWork::Services>(AikidoWork::Services{
       .callback_thread = callback_thread,
-      .listeners = std::make_shared<Listeners>(callback_thread),
+      .hooks = std::make_shared<CompletionHooks>(callback_thread),
       .engine = engine,
       .spin = std::chrono::microseconds(settings.transport_spin_us),
       .recorder = engine->recorder()});
@@ -374,13 +374,13 @@ AikidoBackend::WorkPtr AikidoBackend::coalesced(const Title& title,
 
 // ---- hearing of the end of calls ----
 
-void AikidoBackend::registerOnCompletionHook(Listeners::InfoHook&& hook) {
-  services_->listeners->set_info_hook(hook);
+void AikidoBackend::registerOnCompletionHook(CompletionHooks::InfoHook&& hook) {
+  services_->hooks->set_info_hook(hook);
   onCompletionHook_ = std::move(hook);  // hasHooks() checks this
 }
 
 void AikidoBackend::waitForPendingWorks() {
-  if (services_->listeners->wait_until_idle(timeout())) return;
+  if (services_->hooks->wait_until_idle(timeout())) return;
   raise({Code::kTimedOut,
          concat("Timed out on rank ", getRank(), " of group \"", group_name_,
                 "\": calls are still under way after ", timeout().count(), " ms")});
@@ -388,14 +388,14 @@ void AikidoBackend::waitForPendingWorks() {
 
 #if AIKIDO_TORCH_SINCE(15)
 void AikidoBackend::registerCompletionHook(int64_t id, ::c10d::CompletionHook hook) {
-  services_->listeners->add(
+  services_->hooks->add(
       id, [hook = std::move(hook)](uint64_t key, std::optional<float> ms) {
         hook({key, ms});
       });
 }
 
 void AikidoBackend::unregisterCompletionHook(int64_t id) {
-  services_->listeners->remove(id);
+  services_->hooks->remove(id);
 }
 #endif
 

@@ -170,8 +170,8 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr endCoalescing() override;
 
   // ---- hooks for the end of calls
-  void enableCollectivesTiming() override { services_->listeners->enable_timing(); }
-  void registerOnCompletionHook(Listeners::InfoHook&& hook) override;
+  void enableCollectivesTiming() override { services_->hooks->enable_timing(); }
+  void registerOnCompletionHook(CompletionHooks::InfoHook&& hook) override;
   void waitForPendingWorks() override;
 
   // Operations after this member's last call: committed, or called by another member.

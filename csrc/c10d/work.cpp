@@ -87,8 +87,8 @@ AikidoWork::AikidoWork(const std::vector<at::Tensor>* recorded, int rank,
       services_(std::move(services)),
       key_(next_key()),
       started_(SystemClock().now()),
-      is_timed_(services_->listeners->is_timing()) {
-  services_->listeners->on_started();
+      is_timed_(services_->hooks->is_timing()) {
+  services_->hooks->on_started();
 }
 
 // Note [tensors and the progress thread]
@@ -207,7 +207,7 @@ void AikidoWork::end_one(c10::intrusive_ptr<AikidoWork> self, const Status& stat
 // futures, the last release.
 void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
   // Without its lock: this is the last write, and readers have seen the completion.
-  if (self->is_timed_ || self->services_->listeners->has_info_hook())
+  if (self->is_timed_ || self->services_->hooks->has_info_hook())
     self->finished_ = SystemClock().now();
   self->work_result_ = work_result(self->failure_);
   std::exception_ptr error;
@@ -279,7 +279,7 @@ bool AikidoWork::end_here(const std::exception_ptr& error) {
   }
   finish(error);
   is_over_ = true;
-  services_->listeners->on_ended(
+  services_->hooks->on_ended(
       {opType_, seq_, key_, started_, finished_, error == nullptr, is_timed_});
   // Without the lock: an earlier thread has set it, and a later thread takes care of
   // it.

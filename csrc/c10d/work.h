@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "c10d/callback_thread.h"
 #include "c10d/compat.h"
-#include "c10d/listeners.h"
+#include "c10d/completion_hooks.h"
 #include "c10d/staging.h"
 #include "collectives/outcome.h"
 #include "engine/engine.h"
@@ -42,7 +42,7 @@ class AikidoWork final : public ::c10d::Work {
   // Objects that a backend shares with all its works.
   struct Services {
     std::shared_ptr<CallbackThread> callback_thread;
-    std::shared_ptr<Listeners> listeners;
+    std::shared_ptr<CompletionHooks> hooks;
     // Engine of the calls, and the time for which a waiting thread does not sleep.
     std::weak_ptr<engine::Engine> engine;
     Duration spin{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/listeners.h"
+#include "c10d/completion_hooks.h"
 
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace aikido::adapter {
 
-void Listeners::set_info_hook(InfoHook hook) {
+void CompletionHooks::set_info_hook(InfoHook hook) {
   const std::lock_guard lock(mutex_);
   if (info_hook_) {
     raise({Code::kInvalidArgument,
@@ -18,37 +18,37 @@ void Listeners::set_info_hook(InfoHook hook) {
   has_info_hook_ = true;
 }
 
-void Listeners::add(int64_t id, CompletionHook hook) {
+void CompletionHooks::add(int64_t id, CompletionHook hook) {
   const std::lock_guard lock(mutex_);
-  auto hooks = std::make_shared<CompletionHooks>(*completion_hooks_);
+  auto hooks = std::make_shared<HookMap>(*hooks_);
   if (!hooks->emplace(id, std::move(hook)).second) {
     raise({Code::kInvalidArgument,
            concat("a completion hook with id ", id, " is registered already")});
   }
-  completion_hooks_ = std::move(hooks);
+  hooks_ = std::move(hooks);
 }
 
-void Listeners::remove(int64_t id) {
+void CompletionHooks::remove(int64_t id) {
   const std::lock_guard lock(mutex_);
-  auto hooks = std::make_shared<CompletionHooks>(*completion_hooks_);
+  auto hooks = std::make_shared<HookMap>(*hooks_);
   if (hooks->erase(id) == 0) {
     raise({Code::kInvalidArgument, concat("no completion hook has the id ", id)});
   }
-  completion_hooks_ = std::move(hooks);
+  hooks_ = std::move(hooks);
 }
 
-std::shared_ptr<const Listeners::CompletionHooks> Listeners::completion_hooks() {
+std::shared_ptr<const CompletionHooks::HookMap> CompletionHooks::all_hooks() {
   const std::lock_guard lock(mutex_);
-  return completion_hooks_;
+  return hooks_;
 }
 
-void Listeners::on_ended(const Ended& ended) {
+void CompletionHooks::on_ended(const Ended& ended) {
   if (ended.is_ok) {
     std::optional<float> ms;
     if (ended.is_timed) ms = static_cast<float>(to_ms(*ended.finished - ended.started));
     // Not under the own lock, because a hook of torch takes the lock under which it is
     // removed.
-    const auto hooks = completion_hooks();
+    const auto hooks = all_hooks();
     for (const auto& [id, hook] : *hooks) hook(ended.key, ms);
   }
   if (!has_info_hook_) return end_one();
@@ -61,7 +61,7 @@ void Listeners::on_ended(const Ended& ended) {
   callback_thread_->run([this, self = shared_from_this()] { tell_all(); });
 }
 
-void Listeners::tell_all() {
+void CompletionHooks::tell_all() {
   std::unique_lock lock(mutex_);
   if (is_telling_) return;  // another thread continues with it
   is_telling_ = true;
@@ -76,7 +76,7 @@ void Listeners::tell_all() {
   is_telling_ = false;
 }
 
-void Listeners::tell(const Ended& ended, TimePoint finished) {
+void CompletionHooks::tell(const Ended& ended, TimePoint finished) {
   const auto at = [](TimePoint t) {
     return std::chrono::steady_clock::time_point(t.time_since_epoch());
   };
@@ -91,14 +91,14 @@ void Listeners::tell(const Ended& ended, TimePoint finished) {
   }
 }
 
-void Listeners::end_one() {
+void CompletionHooks::end_one() {
   if (--num_pending_ > 0 || num_waiting_ == 0) return;
   // A waiting thread has checked before, or checks after it gets the lock.
   const std::lock_guard lock(mutex_);
   idle_.notify_all();
 }
 
-bool Listeners::wait_until_idle(Milliseconds timeout) {
+bool CompletionHooks::wait_until_idle(Milliseconds timeout) {
   std::unique_lock lock(mutex_);
   ++num_waiting_;
   const bool is_idle =

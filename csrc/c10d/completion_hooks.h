@@ -33,12 +33,12 @@ struct Ended {
   bool is_timed;  // the group was timing when the call was made
 };
 
-class Listeners : public std::enable_shared_from_this<Listeners> {
+class CompletionHooks : public std::enable_shared_from_this<CompletionHooks> {
  public:
   using InfoHook = std::function<void(std::shared_ptr<::c10d::WorkInfo>)>;
   using CompletionHook = std::function<void(uint64_t key, std::optional<float> ms)>;
 
-  explicit Listeners(std::shared_ptr<CallbackThread> callback_thread)
+  explicit CompletionHooks(std::shared_ptr<CallbackThread> callback_thread)
       : callback_thread_(std::move(callback_thread)) {}
 
   // Hook for every call, including failed ones, one after another, on the callback
@@ -63,9 +63,9 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   bool wait_until_idle(Milliseconds timeout);
 
  private:
-  using CompletionHooks = std::map<int64_t, CompletionHook>;
+  using HookMap = std::map<int64_t, CompletionHook>;
 
-  std::shared_ptr<const CompletionHooks> completion_hooks();
+  std::shared_ptr<const HookMap> all_hooks();
   void end_one();
   void tell_all();
   void tell(const Ended& ended, TimePoint finished);
@@ -83,8 +83,7 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   std::deque<std::pair<Ended, TimePoint>> untold_;
   bool is_telling_ = false;
   // Guarded by mutex_. The object behind it never changes.
-  std::shared_ptr<const CompletionHooks> completion_hooks_ =
-      std::make_shared<const CompletionHooks>();
+  std::shared_ptr<const HookMap> hooks_ = std::make_shared<const HookMap>();
 };
 
 }  // namespace aikido::adapter
