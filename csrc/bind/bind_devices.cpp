@@ -15,8 +15,8 @@
 #include "bind/register.h"
 #include "c10d/device_memory.h"
 #include "c10d/error.h"
-#include "c10d/inner.h"
 #include "c10d/ipc.h"
+#include "c10d/nccl_route.h"
 #if AIKIDO_HAS_CUDA
 #include "c10d/cuda_memory.h"
 #endif
@@ -64,7 +64,7 @@ void register_devices(py::module_& m) {
 #if AIKIDO_HAS_CUDA
   DeviceMemory::offer(c10::kCUDA, adapter::make_cuda_memory());
 #endif
-  m.def("set_inner_finder", &adapter::Inner::set_finder, py::arg("finder"),
+  m.def("set_inner_finder", &adapter::NcclRoute::set_finder, py::arg("finder"),
         "Who says by what strict calls with tensors on devices go.");
   m.def("set_ipc_finder", &adapter::Ipc::set_finder, py::arg("finder"),
         "Who says whether all_reduces of tensors on devices go in their memory.");

@@ -57,15 +57,15 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
       check_single(site, "tensor", tensors, is_root ? Use::kRead : Use::kWrite);
   check_rank(site, "src", opts.rootRank, getSize());
   Call call = call_with_root(CallKind::kBroadcast, tensor, opts.rootRank);
-  if (const BackendPtr inner = inner_for(site, call, {tensor}, opts.timeout)) {
-    return submit_inner(
+  if (const BackendPtr inner = nccl_for(site, call, {tensor}, opts.timeout)) {
+    return submit_nccl(
         {std::move(call),
          OpType::BROADCAST,
          "aikido:broadcast",
          {tensor},
          {tensor},
          opts.timeout},
-        [&](InnerTensors& stand_ins) {
+        [&](NcclTensors& stand_ins) {
           Tensors given{is_root ? stand_ins.in(tensor) : stand_ins.out(tensor)};
           ::c10d::BroadcastOptions there;
           there.rootRank = opts.rootRank;
@@ -116,20 +116,20 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
   check_list(site, "tensor_list", list, getSize(), Use::kWrite);
   check_all_same(site, "tensor", input, "tensor_list", list);
   Call call = call_of(CallKind::kAllgather, input);
-  if (const BackendPtr inner = inner_for(site, call, with(list, input), opts.timeout)) {
-    return submit_inner({std::move(call),
-                         OpType::ALLGATHER,
-                         "aikido:all_gather",
-                         {input},
-                         list,
-                         opts.timeout},
-                        [&](InnerTensors& stand_ins) {
-                          std::vector<Tensors> results(1);
-                          for (const at::Tensor& output : list)
-                            results[0].push_back(stand_ins.out(output));
-                          Tensors given{stand_ins.in(input, results[0], kNoOutput)};
-                          return inner->allgather(results, given);
-                        });
+  if (const BackendPtr inner = nccl_for(site, call, with(list, input), opts.timeout)) {
+    return submit_nccl({std::move(call),
+                        OpType::ALLGATHER,
+                        "aikido:all_gather",
+                        {input},
+                        list,
+                        opts.timeout},
+                       [&](NcclTensors& stand_ins) {
+                         std::vector<Tensors> results(1);
+                         for (const at::Tensor& output : list)
+                           results[0].push_back(stand_ins.out(output));
+                         Tensors given{stand_ins.in(input, results[0], kNoOutput)};
+                         return inner->allgather(results, given);
+                       });
   }
   Staging staging(site, services_->transfers);
   const at::Tensor host = staging.in(input);
@@ -149,20 +149,20 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
   check_tensor(site, "output_tensor", output, Use::kWrite);
   check_times(site, "input_tensor", input, "output_tensor", output, getSize());
   Call call = call_of(CallKind::kAllgather, input);
-  if (const BackendPtr inner = inner_for(site, call, {output, input}, opts.timeout)) {
-    return submit_inner({std::move(call),
-                         OpType::_ALLGATHER_BASE,
-                         "aikido:all_gather_into_tensor",
-                         {input},
-                         {output},
-                         opts.timeout},
-                        [&](InnerTensors& stand_ins) {
-                          at::Tensor result = stand_ins.out(output);
-                          at::Tensor given =
-                              stand_ins.in(input, equal_blocks(result, getSize()),
-                                           static_cast<size_t>(getRank()));
-                          return inner->_allgather_base(result, given);
-                        });
+  if (const BackendPtr inner = nccl_for(site, call, {output, input}, opts.timeout)) {
+    return submit_nccl({std::move(call),
+                        OpType::_ALLGATHER_BASE,
+                        "aikido:all_gather_into_tensor",
+                        {input},
+                        {output},
+                        opts.timeout},
+                       [&](NcclTensors& stand_ins) {
+                         at::Tensor result = stand_ins.out(output);
+                         at::Tensor given =
+                             stand_ins.in(input, equal_blocks(result, getSize()),
+                                          static_cast<size_t>(getRank()));
+                         return inner->_allgather_base(result, given);
+                       });
   }
   Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(input);
@@ -249,15 +249,15 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
   }
   Call call = call_with_root(CallKind::kGather, input, opts.rootRank);
   if (const BackendPtr inner =
-          inner_for(site, call, with(results, input), opts.timeout)) {
-    return submit_inner(
+          nccl_for(site, call, with(results, input), opts.timeout)) {
+    return submit_nccl(
         {std::move(call),
          OpType::GATHER,
          "aikido:gather",
          {input},
          results,
          opts.timeout},
-        [&](InnerTensors& stand_ins) {
+        [&](NcclTensors& stand_ins) {
           std::vector<Tensors> lists(is_root ? 1 : 0);
           for (const at::Tensor& output : results)
             lists[0].push_back(stand_ins.out(output));
@@ -290,23 +290,23 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
   }
   Call call = call_with_root(CallKind::kGather, input, opts.rootRank);
   if (const BackendPtr inner =
-          inner_for(site, call, with(results, input), opts.timeout)) {
-    return submit_inner({std::move(call),
-                         OpType::GATHER,
-                         "aikido:gather_single",
-                         {input},
-                         results,
-                         opts.timeout},
-                        [&](InnerTensors& stand_ins) {
-                          std::vector<Tensors> lists;
-                          for (const at::Tensor& t : results)
-                            lists.push_back(equal_blocks(stand_ins.out(t), getSize()));
-                          Tensors given{stand_ins.in(
-                              input, lists.empty() ? Tensors() : lists[0], kNoOutput)};
-                          ::c10d::GatherOptions there;
-                          there.rootRank = opts.rootRank;
-                          return inner->gather(lists, given, there);
-                        });
+          nccl_for(site, call, with(results, input), opts.timeout)) {
+    return submit_nccl({std::move(call),
+                        OpType::GATHER,
+                        "aikido:gather_single",
+                        {input},
+                        results,
+                        opts.timeout},
+                       [&](NcclTensors& stand_ins) {
+                         std::vector<Tensors> lists;
+                         for (const at::Tensor& t : results)
+                           lists.push_back(equal_blocks(stand_ins.out(t), getSize()));
+                         Tensors given{stand_ins.in(
+                             input, lists.empty() ? Tensors() : lists[0], kNoOutput)};
+                         ::c10d::GatherOptions there;
+                         there.rootRank = opts.rootRank;
+                         return inner->gather(lists, given, there);
+                       });
   }
   Staging staging(site, services_->transfers);
   Tensors held{staging.in(input)};
@@ -334,23 +334,22 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
   } else if (!inputs.empty()) {
     check_count(site, "scatter_list", inputs[0].size(), 0);
   }
-  if (const BackendPtr inner =
-          inner_for(site, call, with(list, output), opts.timeout)) {
-    return submit_inner({std::move(call),
-                         OpType::SCATTER,
-                         "aikido:scatter",
-                         {output},
-                         {output},
-                         opts.timeout},
-                        [&](InnerTensors& stand_ins) {
-                          Tensors result{stand_ins.out(output)};
-                          std::vector<Tensors> lists(list.empty() ? 0 : 1);
-                          for (const at::Tensor& t : list)
-                            lists[0].push_back(stand_ins.in(t, result, kNoOutput));
-                          ::c10d::ScatterOptions there;
-                          there.rootRank = opts.rootRank;
-                          return inner->scatter(result, lists, there);
-                        });
+  if (const BackendPtr inner = nccl_for(site, call, with(list, output), opts.timeout)) {
+    return submit_nccl({std::move(call),
+                        OpType::SCATTER,
+                        "aikido:scatter",
+                        {output},
+                        {output},
+                        opts.timeout},
+                       [&](NcclTensors& stand_ins) {
+                         Tensors result{stand_ins.out(output)};
+                         std::vector<Tensors> lists(list.empty() ? 0 : 1);
+                         for (const at::Tensor& t : list)
+                           lists[0].push_back(stand_ins.in(t, result, kNoOutput));
+                         ::c10d::ScatterOptions there;
+                         there.rootRank = opts.rootRank;
+                         return inner->scatter(result, lists, there);
+                       });
   }
   Staging staging(site, services_->transfers);
   LocalCall local = local_call();
@@ -403,18 +402,18 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
   Tensors both = inputs;
   both.insert(both.end(), outputs.begin(), outputs.end());
   Call call = alltoall_of(inputs[0]);
-  if (const BackendPtr inner = inner_for(site, call, both, opts.timeout)) {
-    return submit_inner({std::move(call), OpType::ALLTOALL, "aikido:all_to_all", inputs,
-                         outputs, opts.timeout},
-                        [&](InnerTensors& stand_ins) {
-                          Tensors results;
-                          Tensors given;
-                          for (const at::Tensor& t : outputs)
-                            results.push_back(stand_ins.out(t));
-                          for (const at::Tensor& t : inputs)
-                            given.push_back(stand_ins.in(t, results, kNoOutput));
-                          return inner->alltoall(results, given);
-                        });
+  if (const BackendPtr inner = nccl_for(site, call, both, opts.timeout)) {
+    return submit_nccl({std::move(call), OpType::ALLTOALL, "aikido:all_to_all", inputs,
+                        outputs, opts.timeout},
+                       [&](NcclTensors& stand_ins) {
+                         Tensors results;
+                         Tensors given;
+                         for (const at::Tensor& t : outputs)
+                           results.push_back(stand_ins.out(t));
+                         for (const at::Tensor& t : inputs)
+                           given.push_back(stand_ins.in(t, results, kNoOutput));
+                         return inner->alltoall(results, given);
+                       });
   }
   Staging staging(site, services_->transfers);
   Tensors host_in;
@@ -438,19 +437,19 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
   check_splits(site, "input", input, "input_split_sizes", input_splits, getSize());
   check_splits(site, "output", output, "output_split_sizes", output_splits, getSize());
   Call call = alltoall_of(input);
-  if (const BackendPtr inner = inner_for(site, call, {output, input}, opts.timeout)) {
-    return submit_inner({std::move(call),
-                         OpType::ALLTOALL_BASE,
-                         "aikido:all_to_all_single",
-                         {input},
-                         {output},
-                         opts.timeout},
-                        [&](InnerTensors& stand_ins) {
-                          at::Tensor result = stand_ins.out(output);
-                          at::Tensor given = stand_ins.in(input, {result}, kNoOutput);
-                          return inner->alltoall_base(result, given, output_splits,
-                                                      input_splits);
-                        });
+  if (const BackendPtr inner = nccl_for(site, call, {output, input}, opts.timeout)) {
+    return submit_nccl({std::move(call),
+                        OpType::ALLTOALL_BASE,
+                        "aikido:all_to_all_single",
+                        {input},
+                        {output},
+                        opts.timeout},
+                       [&](NcclTensors& stand_ins) {
+                         at::Tensor result = stand_ins.out(output);
+                         at::Tensor given = stand_ins.in(input, {result}, kNoOutput);
+                         return inner->alltoall_base(result, given, output_splits,
+                                                     input_splits);
+                       });
   }
   Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(input);

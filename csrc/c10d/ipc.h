@@ -34,7 +34,7 @@
 #include "c10d/callback_thread.h"
 #include "c10d/compat.h"
 #include "c10d/device_memory.h"
-#include "c10d/inner.h"
+#include "c10d/nccl_route.h"
 #include "c10d/transfers.h"
 #include "c10d/work.h"
 #include "collectives/call.h"

@@ -21,7 +21,7 @@ namespace {
 
 // Handle of `given`, the stand-in of `tensor`. If its memory cannot be shared, such as
 // memory of a user's pool, the stand-in becomes a copy.
-DeviceMemory::Handle share(InnerTensors& stand_ins, const at::Tensor& tensor,
+DeviceMemory::Handle share(NcclTensors& stand_ins, const at::Tensor& tensor,
                            at::Tensor& given, const CopySite& site) {
   const auto memory = DeviceMemory::of(tensor.device().type());
   try {
@@ -76,7 +76,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
   OwnWork work;
   coalesced({OpType::ALLREDUCE, "aikido:all_reduce"}, {tensor}, [&] {
     work = batch();
-    InnerTensors stand_ins;
+    NcclTensors stand_ins;
     at::Tensor given = stand_ins.in_out(tensor);
     // Makes its own memory, if it shares memory until it is written.
     given.mutable_data_ptr();

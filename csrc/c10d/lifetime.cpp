@@ -48,7 +48,7 @@ void AikidoBackend::abort() {
       Rank(getRank()));
   if (joining) joining->abort(why);
   if (const auto communicator = communicator_.get()) communicator->abort(why);
-  inner()->abort(why);
+  nccl_route()->abort(why);
 }
 
 void AikidoBackend::set_end_hook(std::function<void(Milliseconds)> hook) {
@@ -97,7 +97,7 @@ void AikidoBackend::shutdown() {
   IpcCall::purge();
   if (const auto communicator = communicator_.get())
     communicator->shutdown(std::max(Duration::zero(), end - SystemClock().now()));
-  inner()->shutdown();
+  nccl_route()->shutdown();
   if (store_end_.port != 0 && !was_aborted)
     store_end_.wait(std::min<Duration>(linger, kStoreGrace));
   if (failure) std::rethrow_exception(failure);

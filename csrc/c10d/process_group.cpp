@@ -64,8 +64,8 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       group_name_(config.group_name),
       handle_(membership::Handle::random(engine_->address())),
       communicator_(config.group_name),
-      inner_(std::make_shared<Inner>(config.settings.values.devices_nccl,
-                                     callback_thread)),
+      nccl_route_(std::make_shared<NcclRoute>(config.settings.values.devices_nccl,
+                                              callback_thread)),
       ipc_(std::make_shared<Ipc>(config.settings.values.devices_ipc)),
       timeout_(bounded(config.timeout)) {
   if (!config.connect) return;
@@ -142,7 +142,7 @@ Milliseconds AikidoBackend::timeout() const {
 void AikidoBackend::setTimeout(Milliseconds timeout) {
   const std::lock_guard lock(mutex_);
   timeout_ = bounded(timeout);
-  inner_->set_timeout(timeout_);
+  nccl_route_->set_timeout(timeout_);
 }
 
 // ---- submitting ----

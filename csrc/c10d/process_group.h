@@ -22,7 +22,7 @@
 #include "c10d/blocks.h"
 #include "c10d/callback_thread.h"
 #include "c10d/compat.h"
-#include "c10d/inner.h"
+#include "c10d/nccl_route.h"
 #include "c10d/reduction_extras.h"
 #include "c10d/store_end.h"
 #include "c10d/tensor_check.h"
@@ -181,7 +181,7 @@ class AikidoBackend final : public ChangingBackend {
   Milliseconds timeout() const;
   const std::string& group_name() const { return group_name_; }
   // Inner backend and shared device memory of the current members.
-  std::shared_ptr<Inner> inner() const;
+  std::shared_ptr<NcclRoute> nccl_route() const;
   std::shared_ptr<Ipc> ipc() const;
   // For engine/selector.h. All ranks call both at the same point of the program. The
   // first call waits for all ranks.
@@ -251,10 +251,10 @@ class AikidoBackend final : public ChangingBackend {
   OwnWork send_checked(const CallSite& site, const Tensors& tensors, int to, int tag,
                        std::optional<Priority> priority, Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
-  // Backend of a call (inner_calls.cpp). Null: it is staged.
-  BackendPtr inner_for(const CallSite& site, const collectives::Call& call,
-                       const Tensors& tensors, Milliseconds timeout);
-  OwnWork submit_inner(InnerCall what, const InnerLaunch& launch);
+  // Backend of a call (nccl_calls.cpp). Null: it is staged.
+  BackendPtr nccl_for(const CallSite& site, const collectives::Call& call,
+                      const Tensors& tensors, Milliseconds timeout);
+  OwnWork submit_nccl(NcclCall what, const NcclLaunch& launch);
   // An all_reduce in memory of its device (ipc_calls.cpp): the check, and the call.
   bool ipc_takes(const CallSite& site, const collectives::Call& call,
                  const at::Tensor& tensor, Milliseconds timeout);
@@ -287,7 +287,7 @@ class AikidoBackend final : public ChangingBackend {
   std::function<void(Milliseconds)> end_hook_;
   std::map<std::string, int> num_children_;  // by name
   std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
-  std::shared_ptr<Inner> inner_;
+  std::shared_ptr<NcclRoute> nccl_route_;
   std::shared_ptr<Ipc> ipc_;
   bool is_aborted_ = false, is_shut_down_ = false;
   StoreEnd store_end_;  // set before shutdown()

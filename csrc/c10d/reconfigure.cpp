@@ -85,15 +85,15 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
 void AikidoBackend::adopt(const membership::Roster& roster,
                           const ActiveCommunicator::Pointer& next) {
   ActiveCommunicator::Pointer former;
-  std::shared_ptr<Inner> former_inner;
+  std::shared_ptr<NcclRoute> former_inner;
   bool is_shut_down = false;
   {
     const std::lock_guard lock(mutex_);
     selector_.forget();  // new members do not know the measured costs
     former = communicator_.exchange(next);
-    former_inner =
-        std::exchange(inner_, std::make_shared<Inner>(settings_.values.devices_nccl,
-                                                      services_->callback_thread));
+    former_inner = std::exchange(
+        nccl_route_, std::make_shared<NcclRoute>(settings_.values.devices_nccl,
+                                                 services_->callback_thread));
     ipc_ = std::make_shared<Ipc>(settings_.values.devices_ipc);
     set_place(roster.self().value, roster.size());
     store_.reset();  // knows the former members only

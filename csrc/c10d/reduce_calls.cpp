@@ -63,19 +63,19 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   check_policy(site, call.policy, call.op, call.dtype, getSize());
   const int32_t data_shard =
       check_data_shard(site, call.policy, getRank(), getSize(), extras.data_shard);
-  if (const BackendPtr inner = inner_for(site, call, {tensor}, timeout)) {
-    return submit_inner({std::move(call),
-                         OpType::ALLREDUCE,
-                         "aikido:all_reduce",
-                         {tensor},
-                         {tensor},
-                         timeout},
-                        [&](InnerTensors& stand_ins) {
-                          Tensors given{stand_ins.in_out(tensor)};
-                          ::c10d::AllreduceOptions opts;
-                          opts.reduceOp = op;
-                          return inner->allreduce(given, opts);
-                        });
+  if (const BackendPtr inner = nccl_for(site, call, {tensor}, timeout)) {
+    return submit_nccl({std::move(call),
+                        OpType::ALLREDUCE,
+                        "aikido:all_reduce",
+                        {tensor},
+                        {tensor},
+                        timeout},
+                       [&](NcclTensors& stand_ins) {
+                         Tensors given{stand_ins.in_out(tensor)};
+                         ::c10d::AllreduceOptions opts;
+                         opts.reduceOp = op;
+                         return inner->allreduce(given, opts);
+                       });
   }
   const bool is_multiplied = is_premultiplied(op);
   if (!is_multiplied && ipc_takes(site, call, tensor, timeout))
@@ -123,15 +123,15 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
   check_rank(site, "dst", opts.rootRank, getSize());
   Call call = call_of(CallKind::kReduce, site, tensor, opts.reduceOp);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
-  if (const BackendPtr inner = inner_for(site, call, {tensor}, opts.timeout)) {
-    return submit_inner(
+  if (const BackendPtr inner = nccl_for(site, call, {tensor}, opts.timeout)) {
+    return submit_nccl(
         {std::move(call),
          OpType::REDUCE,
          "aikido:reduce",
          {tensor},
          {tensor},
          opts.timeout},
-        [&](InnerTensors& stand_ins) {
+        [&](NcclTensors& stand_ins) {
           // NCCL keeps the tensors of the other ranks unchanged; Gloo does not.
           Tensors given{is_root ? stand_ins.in_out(tensor) : stand_ins.in(tensor)};
           ::c10d::ReduceOptions there;
@@ -206,22 +206,22 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
   });
   Call even = even_scatter(site, output, op, extras, getSize());
   if (const BackendPtr inner =
-          is_even ? inner_for(site, even, given, timeout) : BackendPtr()) {
-    return submit_inner({std::move(even),
-                         OpType::REDUCE_SCATTER,
-                         "aikido:reduce_scatter",
-                         {output},
-                         {output},
-                         timeout},
-                        [&](InnerTensors& stand_ins) {
-                          Tensors result{stand_ins.out(output)};
-                          std::vector<Tensors> lists(1);
-                          for (const at::Tensor& t : list)
-                            lists[0].push_back(stand_ins.in(t, result, kNoOutput));
-                          ::c10d::ReduceScatterOptions opts;
-                          opts.reduceOp = op;
-                          return inner->reduce_scatter(result, lists, opts);
-                        });
+          is_even ? nccl_for(site, even, given, timeout) : BackendPtr()) {
+    return submit_nccl({std::move(even),
+                        OpType::REDUCE_SCATTER,
+                        "aikido:reduce_scatter",
+                        {output},
+                        {output},
+                        timeout},
+                       [&](NcclTensors& stand_ins) {
+                         Tensors result{stand_ins.out(output)};
+                         std::vector<Tensors> lists(1);
+                         for (const at::Tensor& t : list)
+                           lists[0].push_back(stand_ins.in(t, result, kNoOutput));
+                         ::c10d::ReduceScatterOptions opts;
+                         opts.reduceOp = op;
+                         return inner->reduce_scatter(result, lists, opts);
+                       });
   }
   Staging staging(site, services_->transfers);
   const at::Tensor host = staging.out(output);
@@ -247,20 +247,20 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
   check_tensor(site, "input", input, Use::kRead);
   check_times(site, "output", output, "input", input, getSize());
   Call call = even_scatter(site, output, op, extras, getSize());
-  if (const BackendPtr inner = inner_for(site, call, {output, input}, timeout)) {
-    return submit_inner({std::move(call),
-                         OpType::_REDUCE_SCATTER_BASE,
-                         "aikido:reduce_scatter_tensor",
-                         {output},
-                         {output},
-                         timeout},
-                        [&](InnerTensors& stand_ins) {
-                          at::Tensor result = stand_ins.out(output);
-                          at::Tensor given = stand_ins.in(input, {result}, kNoOutput);
-                          ::c10d::ReduceScatterOptions opts;
-                          opts.reduceOp = op;
-                          return inner->_reduce_scatter_base(result, given, opts);
-                        });
+  if (const BackendPtr inner = nccl_for(site, call, {output, input}, timeout)) {
+    return submit_nccl({std::move(call),
+                        OpType::_REDUCE_SCATTER_BASE,
+                        "aikido:reduce_scatter_tensor",
+                        {output},
+                        {output},
+                        timeout},
+                       [&](NcclTensors& stand_ins) {
+                         at::Tensor result = stand_ins.out(output);
+                         at::Tensor given = stand_ins.in(input, {result}, kNoOutput);
+                         ::c10d::ReduceScatterOptions opts;
+                         opts.reduceOp = op;
+                         return inner->_reduce_scatter_base(result, given, opts);
+                       });
   }
   Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(premultiplied(op, input));

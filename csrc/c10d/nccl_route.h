@@ -32,7 +32,7 @@
 namespace aikido::adapter {
 
 // All methods from any thread, unless said otherwise.
-class Inner {
+class NcclRoute {
  public:
   using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
   using StorePtr = c10::intrusive_ptr<::c10d::Store>;
@@ -47,7 +47,7 @@ class Inner {
   static void set_finder(Finder finder);
 
   // `setting`: devices.nccl.
-  Inner(std::string setting, std::shared_ptr<CallbackThread> callback_thread)
+  NcclRoute(std::string setting, std::shared_ptr<CallbackThread> callback_thread)
       : setting_(std::move(setting)), callback_thread_(std::move(callback_thread)) {}
 
   // True if the inner backend is switched off: it is never used, and the finder is
@@ -69,7 +69,7 @@ class Inner {
 
   // Gives the backend up, which ends its calls in progress. `self` is released with
   // that, which may take long when it is the last reference. Does not block.
-  static void fail(std::shared_ptr<Inner> self, const Status& why);
+  static void fail(std::shared_ptr<NcclRoute> self, const Status& why);
   // As fail(), but waits for the end.
   void abort(const Status& why);
   // Call it when the calls in progress have ended.
@@ -95,11 +95,11 @@ class Inner {
 
 // True if the inner backend supports such a call. Depends only on values that members
 // compare, so all ranks decide alike.
-bool inner_takes(const collectives::Call& call, at::ScalarType dtype);
+bool nccl_takes(const collectives::Call& call, at::ScalarType dtype);
 
 // Contiguous stand-ins on the device for the tensors of one call, with the values that
 // the tensors show. A plain tensor stands for itself.
-class InnerTensors {
+class NcclTensors {
  public:
   at::Tensor in(const at::Tensor& tensor);
   // As in(), but separate from the call's own `outputs`; see apart().
@@ -122,7 +122,7 @@ class InnerTensors {
 };
 
 // Description of a call by the inner backend.
-struct InnerCall {
+struct NcclCall {
   collectives::Call call;
   ::c10d::OpType type;
   const char* title;                      // as of AikidoWork
@@ -132,6 +132,6 @@ struct InnerCall {
 };
 // Makes the call in the inner backend, with stand-ins from its argument, and returns
 // the work.
-using InnerLaunch = std::function<c10::intrusive_ptr<::c10d::Work>(InnerTensors&)>;
+using NcclLaunch = std::function<c10::intrusive_ptr<::c10d::Work>(NcclTensors&)>;
 
 }  // namespace aikido::adapter

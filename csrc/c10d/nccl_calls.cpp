@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 //
 // Calls of AikidoBackend by the inner backend: see Note [a call by the inner backend]
-// in inner.h. If the inner backend is not used, the calls are staged.
+// in nccl_route.h. If the inner backend is not used, the calls are staged.
 
 #include <algorithm>
 #include <cstring>
@@ -17,19 +17,18 @@ namespace aikido::adapter {
 
 using collectives::LocalCall;
 
-std::shared_ptr<Inner> AikidoBackend::inner() const {
+std::shared_ptr<NcclRoute> AikidoBackend::nccl_route() const {
   const std::lock_guard lock(mutex_);
-  return inner_;
+  return nccl_route_;
 }
 
-AikidoBackend::BackendPtr AikidoBackend::inner_for(const CallSite& site,
-                                                   const collectives::Call& call,
-                                                   const Tensors& tensors,
-                                                   Milliseconds timeout) {
+AikidoBackend::BackendPtr AikidoBackend::nccl_for(const CallSite& site,
+                                                  const collectives::Call& call,
+                                                  const Tensors& tensors,
+                                                  Milliseconds timeout) {
   const c10::Device device = tensors[0].device();
-  const auto inner = this->inner();
-  if (device.is_cpu() || inner->is_off() ||
-      !inner_takes(call, tensors[0].scalar_type()))
+  const auto inner = this->nccl_route();
+  if (device.is_cpu() || inner->is_off() || !nccl_takes(call, tensors[0].scalar_type()))
     return {};
   check_process();
   communicator_.check();
@@ -63,8 +62,8 @@ AikidoBackend::BackendPtr AikidoBackend::inner_for(const CallSite& site,
   return backend;
 }
 
-AikidoBackend::OwnWork AikidoBackend::submit_inner(InnerCall what,
-                                                   const InnerLaunch& launch) {
+AikidoBackend::OwnWork AikidoBackend::submit_nccl(NcclCall what,
+                                                  const NcclLaunch& launch) {
   const CallScope site = collective(std::strchr(what.title, ':') + 1);
   what.call.algorithm = Algorithm::kDirect;
   what.call.is_inner = true;
@@ -75,18 +74,18 @@ AikidoBackend::OwnWork AikidoBackend::submit_inner(InnerCall what,
     local.out_blocks.push_back({Rank(r), nullptr, 0});
     local.in_blocks.push_back({Rank(r), nullptr, 0});
   }
-  const auto inner = this->inner();
+  const auto inner = this->nccl_route();
   // Weak, because the last release may take long, and this runs on the progress thread.
   local.on_done = [weak = std::weak_ptr(inner)](const Status& status,
                                                 const collectives::Outcome&) {
-    if (!status) Inner::fail(weak.lock(), status);
+    if (!status) NcclRoute::fail(weak.lock(), status);
   };
   const c10::Device device = inner->device();
   const CopySite where{concat(site.call, " on rank ", site.rank, ": the inner backend"),
                        device, what.call.bytes()};
   OwnWork made;
   inner->run(where, [&] {
-    InnerTensors tensors;
+    NcclTensors tensors;
     const WorkPtr work = launch(tensors);
     inner->on_called();
     AikidoWork::Memory memory;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/inner.h"
+#include "c10d/nccl_route.h"
 
 #include "c10d/error.h"
 #include "c10d/overlap.h"
@@ -16,20 +16,20 @@ using collectives::CallKind;
 constexpr Milliseconds kGrace{30'000};
 
 // Never destroyed, because the destruction of a Python object takes Python's lock.
-Inner::Finder& finder() {
-  static auto* finder = new Inner::Finder;
+NcclRoute::Finder& finder() {
+  static auto* finder = new NcclRoute::Finder;
   return *finder;
 }
 
 }  // namespace
 
-void Inner::set_finder(Finder next) {
+void NcclRoute::set_finder(Finder next) {
   finder() = std::move(next);
 }
 
-Inner::BackendPtr Inner::find(const BackendPtr& outer, c10::Device device,
-                              const StorePtr& store, Milliseconds limit,
-                              Milliseconds timeout) {
+NcclRoute::BackendPtr NcclRoute::find(const BackendPtr& outer, c10::Device device,
+                                      const StorePtr& store, Milliseconds limit,
+                                      Milliseconds timeout) {
   const std::lock_guard finding(finding_);
   {
     const std::lock_guard lock(mutex_);
@@ -44,22 +44,22 @@ Inner::BackendPtr Inner::find(const BackendPtr& outer, c10::Device device,
   return backend_;
 }
 
-c10::Device Inner::device() const {
+c10::Device NcclRoute::device() const {
   const std::lock_guard lock(mutex_);
   return device_;
 }
 
-void Inner::set_timeout(Milliseconds timeout) {
+void NcclRoute::set_timeout(Milliseconds timeout) {
   const std::lock_guard lock(mutex_);
   if (backend_) backend_->setTimeout(timeout + kGrace);
 }
 
-Status Inner::failure() const {
+Status NcclRoute::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void Inner::run(const CopySite& site, const std::function<void()>& part) {
+void NcclRoute::run(const CopySite& site, const std::function<void()>& part) {
   try {
     try {
       part();
@@ -73,14 +73,14 @@ void Inner::run(const CopySite& site, const std::function<void()>& part) {
 }
 
 // True the first time, if there is a backend to end.
-bool Inner::give_up(const Status& why) {
+bool NcclRoute::give_up(const Status& why) {
   const std::lock_guard lock(mutex_);
   if (!backend_ || !failure_) return false;
   failure_ = why;
   return true;
 }
 
-void Inner::fail(std::shared_ptr<Inner> self, const Status& why) {
+void NcclRoute::fail(std::shared_ptr<NcclRoute> self, const Status& why) {
   if (!self) return;
   const auto callback_thread = self->callback_thread_;
   const bool is_due = self->give_up(why);
@@ -89,11 +89,11 @@ void Inner::fail(std::shared_ptr<Inner> self, const Status& why) {
   });
 }
 
-void Inner::abort(const Status& why) {
+void NcclRoute::abort(const Status& why) {
   if (give_up(why)) backend_->abort();
 }
 
-void Inner::shutdown() {
+void NcclRoute::shutdown() {
   BackendPtr backend;
   {
     const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ void Inner::shutdown() {
 }
 
 // The dtypes and ops of NCCL, except bool, because NCCL defines its sums differently.
-bool inner_takes(const collectives::Call& call, at::ScalarType dtype) {
+bool nccl_takes(const collectives::Call& call, at::ScalarType dtype) {
   switch (call.kind) {
     case CallKind::kBarrier:
     case CallKind::kMonitoredBarrier:
@@ -131,29 +131,29 @@ bool inner_takes(const collectives::Call& call, at::ScalarType dtype) {
   return has_op && !call.is_partial();
 }
 
-at::Tensor InnerTensors::in(const at::Tensor& tensor) {
+at::Tensor NcclTensors::in(const at::Tensor& tensor) {
   return all_.emplace_back(plain(tensor));
 }
 
-at::Tensor InnerTensors::in(const at::Tensor& tensor,
-                            const std::vector<at::Tensor>& outputs, size_t own) {
+at::Tensor NcclTensors::in(const at::Tensor& tensor,
+                           const std::vector<at::Tensor>& outputs, size_t own) {
   return all_.emplace_back(apart(plain(tensor), outputs, own));
 }
 
-at::Tensor InnerTensors::out(const at::Tensor& tensor) {
+at::Tensor NcclTensors::out(const at::Tensor& tensor) {
   if (is_plain(tensor)) return all_.emplace_back(tensor.detach());
   const at::Tensor own = at::empty(tensor.sizes(), tensor.options());
   copies_.emplace_back(own, tensor.detach());
   return all_.emplace_back(own);
 }
 
-at::Tensor InnerTensors::in_out(const at::Tensor& tensor) {
+at::Tensor NcclTensors::in_out(const at::Tensor& tensor) {
   if (is_plain(tensor)) return all_.emplace_back(tensor.detach());
   copies_.emplace_back(plain(tensor), tensor.detach());
   return all_.emplace_back(copies_.back().first);
 }
 
-at::Tensor InnerTensors::copy_of(const at::Tensor& tensor) {
+at::Tensor NcclTensors::copy_of(const at::Tensor& tensor) {
   if (!is_plain(tensor)) copies_.pop_back();
   const at::Tensor own = at::empty(tensor.sizes(), tensor.options());
   own.copy_(tensor.detach(), /*non_blocking=*/true);
@@ -161,7 +161,7 @@ at::Tensor InnerTensors::copy_of(const at::Tensor& tensor) {
   return all_.back() = own;
 }
 
-void InnerTensors::write_back() const {
+void NcclTensors::write_back() const {
   for (const at::Tensor& tensor : all_) stay_with_current_stream(tensor);
   for (const auto& [from, to] : copies_) {
     to.copy_(from, /*non_blocking=*/true);
