@@ -273,7 +273,7 @@ class AikidoBackend final : public ChangingBackend {
   ResolvedSettings settings_;
   engine::Selector selector_;
   std::string group_name_;
-  membership::Handle handle_;
+  membership::MemberHandle handle_;
   ActiveCommunicator communicator_;
   std::mutex changing_;                // held during a change of members
   std::recursive_timed_mutex ending_;  // held by shutdown(), which its hook may call

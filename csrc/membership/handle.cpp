@@ -48,23 +48,23 @@ std::vector<std::string_view> split(std::string_view text) {
 
 }  // namespace
 
-Handle Handle::random(transport::Address address) {
+MemberHandle MemberHandle::random(transport::Address address) {
   std::random_device source;
-  Handle handle;
+  MemberHandle handle;
   handle.address = std::move(address);
   handle.id = uint64_t{source()} << 32 | source();
   for (std::byte& b : handle.secret) b = static_cast<std::byte>(source());
   return handle;
 }
 
-std::string Handle::to_string() const {
+std::string MemberHandle::to_string() const {
   std::string text =
       concat(kVersion, '/', address.host, '/', address.port, '/', to_hex(id), '/');
   for (const std::byte b : secret) text += to_hex(std::to_integer<uint8_t>(b));
   return text;
 }
 
-Result<Handle> Handle::parse(const std::string& text) {
+Result<MemberHandle> MemberHandle::parse(const std::string& text) {
   const auto refuse = [&](const std::string& why) {
     return Status(
         Code::kInvalidArgument,
@@ -84,7 +84,7 @@ Result<Handle> Handle::parse(const std::string& text) {
       std::to_string(address->port) != parts[2]) {
     return refuse("its address is none");
   }
-  Handle handle;
+  MemberHandle handle;
   handle.address = *address;
   if (!read_hex(parts[3], handle.id)) return refuse("its id is none");
   if (parts[4].size() != 2 * handle.secret.size()) return refuse("its secret is none");

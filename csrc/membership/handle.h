@@ -15,7 +15,7 @@
 
 namespace aikido::membership {
 
-struct Handle {
+struct MemberHandle {
   transport::Address address;
   // Distinguishes the member from all others, also from an earlier member at its
   // address.
@@ -24,15 +24,15 @@ struct Handle {
   std::array<std::byte, 16> secret{};
 
   // Handle of a new member that listens at `address`.
-  static Handle random(transport::Address address);
+  static MemberHandle random(transport::Address address);
 
   // "aikido1/<host>/<port>/<id>/<secret>", the last two in hex. Any store can hold it.
   std::string to_string() const;
   // kInvalidArgument if to_string() makes no such text. The sentence shows the
   // beginning of the text only, because the end is the secret.
-  static Result<Handle> parse(const std::string& text);
+  static Result<MemberHandle> parse(const std::string& text);
 
-  friend bool operator==(const Handle&, const Handle&) = default;
+  friend bool operator==(const MemberHandle&, const MemberHandle&) = default;
 };
 
 }  // namespace aikido::membership

@@ -17,9 +17,9 @@ uint64_t hash(uint64_t state, std::string_view bytes) {
   return state;
 }
 
-uint64_t fingerprint_of(const std::vector<Handle>& members) {
+uint64_t fingerprint_of(const std::vector<MemberHandle>& members) {
   uint64_t state = 0xcbf29ce484222325;
-  for (const Handle& m : members)
+  for (const MemberHandle& m : members)
     state = hash(state, concat(m.address.to_string(), ' ', m.id, '\n'));
   return state;
 }
@@ -27,13 +27,13 @@ uint64_t fingerprint_of(const std::vector<Handle>& members) {
 }  // namespace
 
 Result<Roster> Roster::make(int64_t uuid, std::vector<std::string> handles, Order order,
-                            const Handle& self) {
+                            const MemberHandle& self) {
   // Each member has the same texts, so the sorted order is the same everywhere.
   if (order == Order::kCommon) std::sort(handles.begin(), handles.end());
-  std::vector<Handle> members;
+  std::vector<MemberHandle> members;
   Rank rank = kNoRank;
   for (size_t i = 0; i < handles.size(); ++i) {
-    auto handle = Handle::parse(handles[i]);
+    auto handle = MemberHandle::parse(handles[i]);
     if (!handle) {
       return handle.status().with_context(
           concat("handle ", i + 1, " of ", handles.size()));
@@ -61,7 +61,7 @@ Result<Roster> Roster::make(int64_t uuid, std::vector<std::string> handles, Orde
   return Roster(uuid, rank, std::move(members));
 }
 
-Roster::Roster(int64_t uuid, Rank self, std::vector<Handle> members)
+Roster::Roster(int64_t uuid, Rank self, std::vector<MemberHandle> members)
     : uuid_(uuid),
       self_(self),
       members_(std::move(members)),

@@ -26,12 +26,12 @@ class Roster {
   // `uuid` numbers the attempt; `self` is this member. kInvalidArgument if a handle is
   // malformed, if two handles are of one member, or if `self` is not among them.
   static Result<Roster> make(int64_t uuid, std::vector<std::string> handles,
-                             Order order, const Handle& self);
+                             Order order, const MemberHandle& self);
 
   int64_t uuid() const { return uuid_; }
   Rank self() const { return self_; }
   int32_t size() const { return static_cast<int32_t>(members_.size()); }
-  const Handle& member(Rank rank) const {
+  const MemberHandle& member(Rank rank) const {
     return members_[static_cast<size_t>(rank.value)];
   }
 
@@ -46,11 +46,11 @@ class Roster {
   transport::Token token(Rank host) const;
 
  private:
-  Roster(int64_t uuid, Rank self, std::vector<Handle> members);
+  Roster(int64_t uuid, Rank self, std::vector<MemberHandle> members);
 
   int64_t uuid_;
   Rank self_;
-  std::vector<Handle> members_;
+  std::vector<MemberHandle> members_;
   uint64_t fingerprint_;
 };
 

@@ -190,14 +190,14 @@ std::vector<Bytes> frame_seeds() {
 
 void run_handle(std::span<const uint8_t> input) {
   const std::string text(input.begin(), input.end());
-  auto handle = membership::Handle::parse(text);
+  auto handle = membership::MemberHandle::parse(text);
   if (handle) return require(handle->to_string() == text, "a handle has one text");
   const std::string& why = handle.status().message();
   require(why == printable(why), "a refusal can be printed, whatever was refused");
 }
 
 std::vector<Bytes> handle_seeds() {
-  membership::Handle handle{{"127.0.0.1", 29500}, 0x0123456789abcdef, {}};
+  membership::MemberHandle handle{{"127.0.0.1", 29500}, 0x0123456789abcdef, {}};
   std::vector<Bytes> seeds;
   for (const char* host : {"127.0.0.1", "::1", "fe80::1%lo"}) {
     handle.address.host = host;

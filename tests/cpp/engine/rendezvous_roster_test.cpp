@@ -14,7 +14,7 @@
 using namespace aikido;
 using engine::Communicator;
 using engine::Engine;
-using membership::Handle;
+using membership::MemberHandle;
 using membership::Order;
 using membership::Roster;
 using std::chrono::milliseconds;
@@ -25,14 +25,14 @@ namespace {
 // A process. Its engine outlives the groups in which it takes part.
 struct Member {
   std::shared_ptr<Engine> engine;
-  Handle handle;
+  MemberHandle handle;
   std::shared_ptr<Communicator> view;
   Epoch epoch{0};
 };
 
 Member start() {
   auto engine = aikido::testing::start_engine();
-  const auto handle = Handle::random(engine->address());
+  const auto handle = MemberHandle::random(engine->address());
   return {std::move(engine), handle, nullptr};
 }
 

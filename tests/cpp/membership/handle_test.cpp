@@ -5,15 +5,15 @@
 #include "harness/catch.h"
 
 using aikido::Code;
-using aikido::membership::Handle;
+using aikido::membership::MemberHandle;
 
 namespace {
 
 const std::string kText =
     "aikido1/127.0.0.1/4711/00000000000000ff/000102030405060708090a0b0c0d0e0f";
 
-Handle handle() {
-  Handle h;
+MemberHandle handle() {
+  MemberHandle h;
   h.address = {"127.0.0.1", 4711};
   h.id = 255;
   for (size_t i = 0; i < h.secret.size(); ++i) h.secret[i] = static_cast<std::byte>(i);
@@ -28,32 +28,32 @@ bool says(const std::string& text, const std::string& part) {
 
 TEST_CASE("a handle has one text, and the text one handle") {
   CHECK(handle().to_string() == kText);
-  auto parsed = Handle::parse(kText);
+  auto parsed = MemberHandle::parse(kText);
   REQUIRE(parsed.is_ok());
   CHECK(*parsed == handle());
 }
 
 TEST_CASE("a handle of an IPv6 address travels as well") {
-  Handle h = handle();
+  MemberHandle h = handle();
   h.address = {"fe80::1", 65535};
-  auto parsed = Handle::parse(h.to_string());
+  auto parsed = MemberHandle::parse(h.to_string());
   REQUIRE(parsed.is_ok());
   CHECK(*parsed == h);
 }
 
 TEST_CASE("two members at one address are different members") {
-  const Handle a = Handle::random({"127.0.0.1", 1}),
-               b = Handle::random({"127.0.0.1", 1});
+  const MemberHandle a = MemberHandle::random({"127.0.0.1", 1}),
+                     b = MemberHandle::random({"127.0.0.1", 1});
   CHECK(a.id != b.id);
   CHECK(a.secret != b.secret);
-  auto parsed = Handle::parse(a.to_string());
+  auto parsed = MemberHandle::parse(a.to_string());
   REQUIRE(parsed.is_ok());
   CHECK(*parsed == a);
 }
 
 TEST_CASE("text that is no handle is refused with the reason") {
   const auto reason = [](const std::string& text) {
-    const auto parsed = Handle::parse(text);
+    const auto parsed = MemberHandle::parse(text);
     REQUIRE(!parsed.is_ok());
     CHECK(parsed.status().code() == Code::kInvalidArgument);
     return parsed.status().message();
@@ -78,7 +78,7 @@ TEST_CASE("text that is no handle is refused with the reason") {
 }
 
 TEST_CASE("the sentence about a broken handle keeps its secret") {
-  const auto parsed = Handle::parse(kText + "/");
+  const auto parsed = MemberHandle::parse(kText + "/");
   CHECK(parsed.status().message().find("0c0d0e0f") == std::string::npos);
   CHECK(parsed.status().message().find("\"aikido1/127.0.0.1/") == 0);
 }
@@ -86,5 +86,5 @@ TEST_CASE("the sentence about a broken handle keeps its secret") {
 TEST_CASE("a refusal can be printed, wherever the text is cut") {
   // The 24th byte is the first half of a character.
   const std::string text = "aikido1/" + std::string(15, 'x') + "\xc3\xa9";
-  CHECK(says(Handle::parse(text).status().message(), "xxx?...\" is no handle"));
+  CHECK(says(MemberHandle::parse(text).status().message(), "xxx?...\" is no handle"));
 }

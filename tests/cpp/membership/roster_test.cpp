@@ -9,34 +9,35 @@
 #include "harness/hex.h"
 
 using namespace aikido;
-using membership::Handle;
+using membership::MemberHandle;
 using membership::Order;
 using membership::Roster;
 
 namespace {
 
-std::vector<Handle> members(size_t count) {
-  std::vector<Handle> made;
+std::vector<MemberHandle> members(size_t count) {
+  std::vector<MemberHandle> made;
   for (size_t i = 0; i < count; ++i)
-    made.push_back(Handle::random({"127.0.0.1", static_cast<uint16_t>(1000 + i)}));
+    made.push_back(
+        MemberHandle::random({"127.0.0.1", static_cast<uint16_t>(1000 + i)}));
   return made;
 }
 
-std::vector<std::string> texts(const std::vector<Handle>& handles) {
+std::vector<std::string> texts(const std::vector<MemberHandle>& handles) {
   std::vector<std::string> out;
-  for (const Handle& h : handles) out.push_back(h.to_string());
+  for (const MemberHandle& h : handles) out.push_back(h.to_string());
   return out;
 }
 
-Roster roster(int64_t uuid, const std::vector<Handle>& handles, const Handle& self,
-              Order order = Order::kGiven) {
+Roster roster(int64_t uuid, const std::vector<MemberHandle>& handles,
+              const MemberHandle& self, Order order = Order::kGiven) {
   auto made = Roster::make(uuid, texts(handles), order, self);
   INFO(made.status().message());
   REQUIRE(made.is_ok());
   return *made;
 }
 
-std::string refusal(const std::vector<std::string>& handles, const Handle& self) {
+std::string refusal(const std::vector<std::string>& handles, const MemberHandle& self) {
   const auto made = Roster::make(1, handles, Order::kGiven, self);
   REQUIRE(!made.is_ok());
   CHECK(made.status().code() == Code::kInvalidArgument);
@@ -91,7 +92,7 @@ TEST_CASE("members of one roster agree on the token of each of them") {
 
 TEST_CASE("another uuid, other members or another order give another token") {
   auto all = members(3);
-  const auto token = [&](int64_t uuid, const std::vector<Handle>& handles) {
+  const auto token = [&](int64_t uuid, const std::vector<MemberHandle>& handles) {
     const Roster r = roster(uuid, handles, all[0]);
     return r.token(r.self());
   };
@@ -124,7 +125,7 @@ TEST_CASE("a token has the bytes of PROTOCOL.md") {
       "aikido1/127.0.0.1/4711/00000000000000ff/000102030405060708090a0b0c0d0e0f";
   const std::string second =
       "aikido1/10.0.0.2/80/0000000000000001/ffffffffffffffffffffffffffffffff";
-  auto self = Handle::parse(second);
+  auto self = MemberHandle::parse(second);
   REQUIRE(self.is_ok());
   auto made = Roster::make(-2, {first, second}, Order::kGiven, *self);
   REQUIRE(made.is_ok());
