@@ -44,7 +44,7 @@ void try_sum(const at::Tensor& own, const std::vector<py::bytes>& handles) {
   const auto memory = memory_of(own.device());
   std::vector<void*> buffers{own.mutable_data_ptr()};
   for (const std::string_view given : handles) {
-    DeviceMemory::Handle handle;
+    DeviceMemory::IpcHandle handle;
     if (given.size() != handle.size()) {
       adapter::raise(
           {Code::kInvalidArgument, concat("a handle of memory has ", handle.size(),

@@ -17,20 +17,20 @@
 namespace aikido::adapter {
 namespace {
 
-static_assert(sizeof(cuda::MemoryHandle) <= sizeof(DeviceMemory::Handle));
+static_assert(sizeof(cuda::MemoryHandle) <= sizeof(DeviceMemory::IpcHandle));
 
 class CudaMemory final : public DeviceMemory {
  public:
-  Handle share(const at::Tensor& tensor) override {
+  IpcHandle share(const at::Tensor& tensor) override {
     const c10::DeviceGuard restores(tensor.device());
     auto shared = cuda::share_memory(tensor.device().index(), tensor.const_data_ptr());
     raise_if_failed(shared.status());
-    Handle handle{};
+    IpcHandle handle{};
     std::memcpy(handle.data(), &*shared, sizeof *shared);
     return handle;
   }
 
-  void* open(c10::Device device, const Handle& handle) override {
+  void* open(c10::Device device, const IpcHandle& handle) override {
     const c10::DeviceGuard restores(device);
     cuda::MemoryHandle shared;
     std::memcpy(&shared, handle.data(), sizeof shared);

@@ -22,13 +22,13 @@ namespace aikido::adapter {
 class DeviceMemory {
  public:
   // Identifies the memory of a tensor for other processes. Sent as it is.
-  using Handle = std::array<std::byte, 96>;
+  using IpcHandle = std::array<std::byte, 96>;
 
   virtual ~DeviceMemory() = default;
   // Requires: contiguous. The tensor must live as long as others may use the handle.
-  virtual Handle share(const at::Tensor& tensor) = 0;
+  virtual IpcHandle share(const at::Tensor& tensor) = 0;
   // Address, in this process, of memory that another process has shared.
-  virtual void* open(c10::Device device, const Handle& handle) = 0;
+  virtual void* open(c10::Device device, const IpcHandle& handle) = 0;
   // Queued on `stream`, in one pass: each buffer gets scale * fold(all buffers, in
   // their order), for `count` elements.
   virtual void reduce_to_all(ReduceOp op, DType dtype,

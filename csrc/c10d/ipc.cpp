@@ -143,7 +143,7 @@ CopySite ipc_site(int rank, const at::Tensor& tensor) {
 }
 
 IpcCall::IpcCall(What what, const at::Tensor& tensor,
-                 const DeviceMemory::Handle& handle,
+                 const DeviceMemory::IpcHandle& handle,
                  std::shared_ptr<Transfers> transfers)
     : what_(std::move(what)),
       transfers_(std::move(transfers)),

@@ -119,7 +119,7 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
 
   // `tensor` is contiguous and on a device. `handle`: of the own tensor; unused on rank
   // 0.
-  IpcCall(What what, const at::Tensor& tensor, const DeviceMemory::Handle& handle,
+  IpcCall(What what, const at::Tensor& tensor, const DeviceMemory::IpcHandle& handle,
           std::shared_ptr<Transfers> transfers);
 
   bool leads() const { return what_.rank == kLeader; }
@@ -138,7 +138,7 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
  private:
   // Message of a rank to the leader.
   struct Offer {
-    DeviceMemory::Handle handle;
+    DeviceMemory::IpcHandle handle;
     int64_t deadline = 0;  // deadline of its call, on the clock of the host
   };
   // Message of the leader to the others.

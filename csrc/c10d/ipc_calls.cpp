@@ -21,8 +21,8 @@ namespace {
 
 // Handle of `given`, the stand-in of `tensor`. If its memory cannot be shared, such as
 // memory of a user's pool, the stand-in becomes a copy.
-DeviceMemory::Handle share(NcclTensors& stand_ins, const at::Tensor& tensor,
-                           at::Tensor& given, const CopySite& site) {
+DeviceMemory::IpcHandle share(NcclTensors& stand_ins, const at::Tensor& tensor,
+                              at::Tensor& given, const CopySite& site) {
   const auto memory = DeviceMemory::of(tensor.device().type());
   try {
     try {
@@ -80,7 +80,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
     at::Tensor given = stand_ins.in_out(tensor);
     // Makes its own memory, if it shares memory until it is written.
     given.mutable_data_ptr();
-    DeviceMemory::Handle handle{};
+    DeviceMemory::IpcHandle handle{};
     if (getRank() != IpcCall::kLeader)
       handle = share(stand_ins, tensor, given, ipc_site(getRank(), tensor));
     const auto made = std::make_shared<IpcCall>(

@@ -76,16 +76,16 @@ at::Tensor fold(ReduceOp op, const at::Tensor& a, const at::Tensor& b) {
 
 class FakeMemory final : public DeviceMemory {
  public:
-  Handle share(const at::Tensor& tensor) override {
+  IpcHandle share(const at::Tensor& tensor) override {
     TORCH_CHECK(!fake::is_due(fake::ipc_faults().shares),
                 "fake device: this memory cannot be shared");
     const fake::Place place = fake::place_of(tensor.const_data_ptr());
-    Handle handle{};
+    IpcHandle handle{};
     std::memcpy(handle.data(), &place, sizeof place);
     return handle;
   }
 
-  void* open(c10::Device, const Handle& handle) override {
+  void* open(c10::Device, const IpcHandle& handle) override {
     TORCH_CHECK(!fake::is_due(fake::ipc_faults().opens),
                 "fake device: this memory cannot be reached");
     fake::Place place{};
