@@ -31,7 +31,7 @@ struct Head {
 constexpr size_t kHeadBytes = sizeof(Head);
 constexpr size_t kMaxBytes = size_t{1} << 62;
 
-struct Layout {
+struct SparseLayout {
   at::IntArrayRef sizes;
   int64_t sparse_dim;
   at::ScalarType dtype;
@@ -58,8 +58,8 @@ struct Layout {
   }
 };
 
-Layout layout_of(const at::Tensor& t) {
-  Layout layout{t.sizes(), t.sparse_dim(), t.scalar_type(), {}};
+SparseLayout layout_of(const at::Tensor& t) {
+  SparseLayout layout{t.sizes(), t.sparse_dim(), t.scalar_type(), {}};
   for (int64_t d = t.sparse_dim(); d < t.dim(); ++d) layout.entry.push_back(t.size(d));
   return layout;
 }
@@ -83,7 +83,7 @@ at::Tensor pack(const at::Tensor& coalesced) {
 
 // Unpacks the message of a rank, in memory that outlives the tensor. The bytes come
 // from a peer, so they are checked.
-at::Tensor unpack(std::byte* bytes, size_t size, const Layout& layout, int rank) {
+at::Tensor unpack(std::byte* bytes, size_t size, const SparseLayout& layout, int rank) {
   Head head;
   if (size >= kHeadBytes) std::memcpy(&head, bytes, kHeadBytes);
   if (head.sparse_dim != layout.sparse_dim) {
@@ -148,7 +148,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
   const int divisor = call.op == ReduceOp::kAvg ? getSize() : 1;
   const bool is_whole = !is_floating(call.dtype);
   auto finish = [blocks, own, tensor, divisor, is_whole, rank = getRank()] {
-    const Layout layout = layout_of(own);
+    const SparseLayout layout = layout_of(own);
     at::Tensor sum;
     for (size_t r = 0; r < blocks->size(); ++r) {
       auto& block = (*blocks)[r];
