@@ -62,7 +62,8 @@ double Solver::inner(size_t level, Load load, int32_t from, size_t to) {
   return table(level - 1, load)[to * columns + static_cast<size_t>(from + 1)];
 }
 
-double Solver::stage(size_t level, Load load, Span span, int replicas, int after) {
+double Solver::stage(size_t level, Load load, LayerRange span, int replicas,
+                     int after) {
   const Level& here = level_of(level);
   const auto to = static_cast<size_t>(span.to);
   double kept = 0;
@@ -79,7 +80,7 @@ double Solver::stage(size_t level, Load load, Span span, int replicas, int after
   return cost_.stage_s(inside, sync, replicas);
 }
 
-double Solver::transfer(size_t level, Span span, int replicas) const {
+double Solver::transfer(size_t level, LayerRange span, int replicas) const {
   if (goal_ == Goal::kMemory) return 0;
   const auto to = static_cast<size_t>(span.to);
   return cost_.transfer_s(cuts_[static_cast<size_t>(span.from)], cuts_[to],
@@ -97,7 +98,7 @@ Solver::Row Solver::row(size_t level, Load load, int used, int32_t begin) {
                               static_cast<uint32_t>(begin)))
         continue;
     }
-    const Span whole{begin, static_cast<int32_t>(to), true};
+    const LayerRange whole{begin, static_cast<int32_t>(to), true};
     for (int r = 1; r <= most_replicas(used); ++r)
       made.at(to)[r] = stage(level, load, whole, r, used - r);
     if (by_after_)
@@ -116,7 +117,7 @@ void Solver::extend(size_t level, Load load, int used, int32_t begin, size_t to,
     const auto from = static_cast<int32_t>(k);
     if (from <= begin) continue;
     const double* const before = row.at(k);
-    const Span span{from, static_cast<int32_t>(to), false};
+    const LayerRange span{from, static_cast<int32_t>(to), false};
     for (int r = 1; r <= most_replicas(used - 1); ++r) {
       const double passed = transfer(level, span, r);
       for (int m = r + 1; m <= used; ++m)
@@ -138,7 +139,7 @@ void Solver::extend_freely(size_t level, int used, int32_t begin, size_t to, Row
     // Cut k is not after `begin`, or impossible: if one component does not suffice,
     // several do not either.
     if (before[1] == kNever) continue;
-    const Span span{from, static_cast<int32_t>(to), false};
+    const LayerRange span{from, static_cast<int32_t>(to), false};
     for (int r = 1; r <= most_replicas(used - 1); ++r) {
       const double cost =
           std::max(transfer(level, span, r), stage(level, {}, span, r, 0));
@@ -192,14 +193,14 @@ std::vector<Block> Solver::trace(size_t level, Load load, int32_t begin, size_t 
   auto to = static_cast<int32_t>(end);
   for (int left = choice.used; left > 0;) {
     const int after = choice.used - left;
-    const Span whole{begin, to, true};
+    const LayerRange whole{begin, to, true};
     Block block{begin, to, left, after, {}};
     double least =
         left <= most_replicas(left) ? stage(level, load, whole, left, after) : kNever;
     for (const uint32_t k : cuts_.before(static_cast<size_t>(to))) {
       const auto from = static_cast<int32_t>(k);
       if (from <= begin) continue;
-      const Span span{from, to, false};
+      const LayerRange span{from, to, false};
       for (int r = 1; r <= most_replicas(left - 1); ++r) {
         const double slowest = std::max({made.at(k)[left - r], transfer(level, span, r),
                                          stage(level, load, span, r, after)});

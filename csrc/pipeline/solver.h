@@ -70,7 +70,7 @@ class Solver {
   using Table = std::vector<double>;
 
   // Between two cuts.
-  struct Span {
+  struct LayerRange {
     int32_t from, to;
     bool is_first;  // `from` is the begin of the row
   };
@@ -91,9 +91,9 @@ class Solver {
   };
   std::vector<Choice> choices(size_t level, Load load, int32_t begin, size_t first_to);
   // Time of one stage, without its transfers.
-  double stage(size_t level, Load load, Span span, int replicas, int after);
+  double stage(size_t level, Load load, LayerRange span, int replicas, int after);
   // Transfer at the cut where a stage begins. Not for the first stage.
-  double transfer(size_t level, Span span, int replicas) const;
+  double transfer(size_t level, LayerRange span, int replicas) const;
   double on_machine(Load load, int32_t from, size_t to) const;
   double inner(size_t level, Load load, int32_t from, size_t to);
   const Table& table(size_t level, Load load);
