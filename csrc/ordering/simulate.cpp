@@ -83,10 +83,11 @@ class Simulator {
       end_what_ends();
     }
     result_.makespan_s = now_;
-    std::stable_sort(
-        result_.spans.begin(), result_.spans.end(), [](const Span& a, const Span& b) {
-          return std::pair(a.begin_s, a.processor) < std::pair(b.begin_s, b.processor);
-        });
+    std::stable_sort(result_.spans.begin(), result_.spans.end(),
+                     [](const TimedOp& a, const TimedOp& b) {
+                       return std::pair(a.begin_s, a.processor) <
+                              std::pair(b.begin_s, b.processor);
+                     });
     return std::move(result_);
   }
 
@@ -176,7 +177,7 @@ class Simulator {
   void add_span(const Running& of, int processor) {
     if (now_ == of.begin_s) return;
     if (processor < 0 && last_sent_) {
-      Span& last = result_.spans[*last_sent_];
+      TimedOp& last = result_.spans[*last_sent_];
       if (last.op == of.op && last.end_s == of.begin_s) {
         last.end_s = now_;
         return;

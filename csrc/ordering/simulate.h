@@ -44,7 +44,7 @@ struct SimulateOptions {
   int processors = 1;
 };
 
-struct Span {  // uninterrupted time of one op
+struct TimedOp {  // uninterrupted time of one op
   size_t op = 0;
   int processor = -1;  // -1: the link
   double begin_s = 0, end_s = 0;
@@ -52,7 +52,8 @@ struct Span {  // uninterrupted time of one op
 
 struct Timeline {
   double makespan_s = 0;
-  std::vector<Span> spans;  // by begin, the link first; without ops that take no time
+  std::vector<TimedOp>
+      spans;  // by begin, the link first; without ops that take no time
   std::vector<double> done_s;  // by op
   size_t pauses = 0;  // number of times that a begun transfer waited for another
 };

@@ -35,7 +35,7 @@ Timeline simulated(const Graph& graph, const SimulateOptions& options) {
 // "r0 0-2; c0 2-5 @0": a span per op, with its processor after the sign.
 std::string text_of(const Graph& graph, const Timeline& timeline) {
   std::string text;
-  for (const Span& span : timeline.spans) {
+  for (const TimedOp& span : timeline.spans) {
     text += concat(text.empty() ? "" : "; ", graph.ops[span.op].name, ' ', span.begin_s,
                    '-', span.end_s);
     if (span.processor >= 0) text += concat(" @", span.processor);
@@ -208,7 +208,7 @@ void check_timeline(const Graph& graph, const SimulateOptions& options) {
   const auto before = neighbours_of(graph).before;
   std::vector<double> taken(graph.ops.size()), begin(graph.ops.size(), 1e9);
   std::map<int, double> until;
-  for (const Span& span : timeline.spans) {
+  for (const TimedOp& span : timeline.spans) {
     REQUIRE(span.begin_s >= until[span.processor] - 1e-9);  // one op at a time
     until[span.processor] = span.end_s;
     taken[span.op] += span.end_s - span.begin_s;
@@ -272,7 +272,7 @@ TEST_CASE("no transfer starts while an earlier transfer could") {
       options.link = rule;
       const auto timeline = simulated(graph, options);
       pauses += timeline.pauses;
-      for (const Span& span : timeline.spans)
+      for (const TimedOp& span : timeline.spans)
         for (const size_t op : options.order) {
           if (op == span.op) break;  // only the transfers before it
           if (span.processor >= 0) break;
@@ -294,7 +294,7 @@ TEST_CASE("a link without an order sends the first ready transfer, and never idl
     const auto graph = testing::random_iteration(dice, 1 + dice() % 6);
     const auto timeline = simulated(graph, options_of(graph, LinkRule::kFifo));
     double last_ready = 0, free = 0;
-    for (const Span& span : timeline.spans) {
+    for (const TimedOp& span : timeline.spans) {
       if (span.processor >= 0) continue;
       const double ready = ready_s(graph, timeline, span.op);
       REQUIRE(ready >= last_ready);
