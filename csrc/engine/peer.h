@@ -22,7 +22,7 @@
 #include "engine/send_window.h"
 #include "membership/view_message.h"
 #include "straggler/contribution_share.h"
-#include "straggler/uplink.h"
+#include "straggler/uplink_estimate.h"
 #include "transport/link.h"
 
 namespace aikido::engine {
@@ -132,7 +132,7 @@ class Peer {
   Status left_for;  // not ok: the lost member was its reason for leaving
   Status lost;      // not ok: see set_lost
   // Estimates from the peer's contributions while it owns nothing.
-  straggler::Uplink uplink;
+  straggler::UplinkEstimate uplink;
   collectives::Learnt learnt;
   straggler::ContributionShare share;
 

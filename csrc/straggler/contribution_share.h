@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
-#include "straggler/uplink.h"
+#include "straggler/uplink_estimate.h"
 
 namespace aikido::straggler {
 

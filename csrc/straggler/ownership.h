@@ -42,7 +42,7 @@
 #include "base/rank_set.h"
 #include "base/types.h"
 #include "straggler/deadline.h"
-#include "straggler/uplink.h"
+#include "straggler/uplink_estimate.h"
 
 namespace aikido::straggler {
 

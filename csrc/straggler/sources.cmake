@@ -18,6 +18,6 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/skip.cpp
   straggler/stand_in_times.cpp
   straggler/terms.cpp
-  straggler/uplink.cpp
+  straggler/uplink_estimate.cpp
   straggler/wait_all.cpp
   straggler/wait_model.cpp)

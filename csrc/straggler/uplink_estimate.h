@@ -24,7 +24,7 @@ namespace aikido::straggler {
 // either: behind a lost packet, or while this rank had no processor, payloads gather in
 // the kernel and are then read at once on any link. Therefore the rate is the median of
 // the last payloads.
-class Uplink {
+class UplinkEstimate {
  public:
   static constexpr uint64_t kLeastBytes = 4 << 10;
   static constexpr size_t kPayloads = 8;       // only the last ones count

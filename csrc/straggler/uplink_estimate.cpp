@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "straggler/uplink.h"
+#include "straggler/uplink_estimate.h"
 
 #include <algorithm>
 #include <limits>
 
 namespace aikido::straggler {
 
-void Uplink::on_end(uint64_t bytes, TimePoint now) {
+void UplinkEstimate::on_end(uint64_t bytes, TimePoint now) {
   if (bytes < kLeastBytes) return;
   last_ = now;
   rates_[num_++ % kPayloads] =
@@ -15,7 +15,7 @@ void Uplink::on_end(uint64_t bytes, TimePoint now) {
                    : std::numeric_limits<double>::infinity();
 }
 
-std::optional<double> Uplink::bytes_per_second(TimePoint now) const {
+std::optional<double> UplinkEstimate::bytes_per_second(TimePoint now) const {
   if (num_ < kLeastPayloads || now - last_ > kFresh) return std::nullopt;
   auto rates = rates_;
   const auto end = rates.begin() + static_cast<ptrdiff_t>(std::min(num_, kPayloads));

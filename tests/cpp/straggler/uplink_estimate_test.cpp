@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "straggler/uplink.h"
+#include "straggler/uplink_estimate.h"
 
 #include <cmath>
 
@@ -16,7 +16,8 @@ TimePoint at(int64_t ms) {
 }
 
 // Payloads of `bytes` that take `took` ms each, and come every 100 ms.
-void come(Uplink& uplink, int times, uint64_t bytes, int64_t took, int64_t from = 0) {
+void come(UplinkEstimate& uplink, int times, uint64_t bytes, int64_t took,
+          int64_t from = 0) {
   for (int i = 0; i < times; ++i) {
     uplink.on_begin(at(from + 100 * i));
     uplink.on_end(bytes, at(from + 100 * i + took));
@@ -24,16 +25,16 @@ void come(Uplink& uplink, int times, uint64_t bytes, int64_t took, int64_t from 
 }
 
 TEST_CASE("the time from the beginning to the end of a payload counts") {
-  Uplink uplink;
+  UplinkEstimate uplink;
   CHECK_FALSE(uplink.bytes_per_second(at(0)));
   come(uplink, 4, 64'000, 64);
   CHECK(*uplink.bytes_per_second(at(400)) == Approx(1e6));
-  come(uplink, 9, Uplink::kLeastBytes - 1, 90, 400);
+  come(uplink, 9, UplinkEstimate::kLeastBytes - 1, 90, 400);
   CHECK(*uplink.bytes_per_second(at(1300)) == Approx(1e6));
 }
 
 TEST_CASE("a link that has changed shows after a few payloads") {
-  Uplink uplink;
+  UplinkEstimate uplink;
   come(uplink, 100, 64'000, 2);
   come(uplink, 4, 64'000, 80, 10'000);
   CHECK(*uplink.bytes_per_second(at(10'400)) == Approx(8e5));
@@ -42,7 +43,7 @@ TEST_CASE("a link that has changed shows after a few payloads") {
 }
 
 TEST_CASE("payloads that had gathered do not show a fast uplink") {
-  Uplink uplink;
+  UplinkEstimate uplink;
   come(uplink, 3, 64'000, 0);
   CHECK_FALSE(uplink.bytes_per_second(at(300)));
   come(uplink, 1, 64'000, 64, 300);
@@ -52,7 +53,7 @@ TEST_CASE("payloads that had gathered do not show a fast uplink") {
 }
 
 TEST_CASE("bytes that come at once have an infinite rate, and old bytes show nothing") {
-  Uplink uplink;
+  UplinkEstimate uplink;
   come(uplink, 4, 8 << 10, 0);
   CHECK(std::isinf(*uplink.bytes_per_second(at(301))));
   CHECK(uplink.bytes_per_second(at(2300)));
