@@ -25,10 +25,10 @@ constexpr Duration kGoodbye = std::chrono::seconds(1);
 constexpr int32_t kJoinTag = std::numeric_limits<int32_t>::min();
 
 // Exchange of all connected members: the epoch that each comes from.
-struct Exchange {
+struct EpochExchange {
   using Text = std::array<std::byte, sizeof(uint64_t)>;
 
-  Exchange(Epoch last, int32_t size)
+  EpochExchange(Epoch last, int32_t size)
       : texts(static_cast<size_t>(size)), num_open(2 * (size - 1)) {
     std::memcpy(own.data(), &last.value, own.size());
   }
@@ -119,14 +119,14 @@ Status Communicator::find_members(const membership::Roster& roster,
 }
 
 Status Communicator::agree_on_epoch(Epoch last, TimePoint deadline) {
-  const auto exchange = std::make_shared<Exchange>(last, options_.size);
+  const auto exchange = std::make_shared<EpochExchange>(last, options_.size);
   for (int32_t r = 0; r < options_.size; ++r) {
     if (Rank(r) == options_.self) continue;
     collectives::ReceiveCall receive_call;
     receive_call.from = Rank(r);
     receive_call.tag = kJoinTag;
     receive_call.data = exchange->texts[static_cast<size_t>(r)].data();
-    receive_call.bytes = sizeof(Exchange::Text);
+    receive_call.bytes = sizeof(EpochExchange::Text);
     receive_call.deadline = deadline;
     receive_call.on_done = [exchange](const Status& s, Rank) { exchange->end_one(s); };
     receive(std::move(receive_call));
@@ -134,7 +134,7 @@ Status Communicator::agree_on_epoch(Epoch last, TimePoint deadline) {
     send_call.to = Rank(r);
     send_call.tag = kJoinTag;
     send_call.data = exchange->own.data();
-    send_call.bytes = sizeof(Exchange::Text);
+    send_call.bytes = sizeof(EpochExchange::Text);
     send_call.deadline = deadline;
     send_call.on_done = [exchange](const Status& s, Rank) { exchange->end_one(s); };
     send(std::move(send_call));
@@ -148,7 +148,7 @@ Status Communicator::agree_on_epoch(Epoch last, TimePoint deadline) {
         concat("not all members of group \"", options_.name, "\" are connected"));
   }
   uint64_t highest = last.value;
-  for (const Exchange::Text& text : exchange->texts) {
+  for (const EpochExchange::Text& text : exchange->texts) {
     uint64_t epoch = 0;
     std::memcpy(&epoch, text.data(), sizeof epoch);
     highest = std::max(highest, epoch);
