@@ -28,7 +28,7 @@ std::vector<Rank> Heartbeats::on_time(TimePoint now) {
   ran_ += std::min(now - last_look_, options_.interval);
   last_look_ = now;
   for (size_t r = 0; r < members_.size(); ++r) {
-    Member& m = members_[r];
+    LastSign& m = members_[r];
     if (!m.is_there) continue;
     if (!std::exchange(m.is_told, false)) {
       untold.emplace_back(static_cast<int32_t>(r));
@@ -53,7 +53,7 @@ std::vector<Rank> Heartbeats::silent() const {
 
 bool Heartbeats::is_anybody_silent() const {
   return std::any_of(members_.begin(), members_.end(),
-                     [this](const Member& m) { return is_silent(m); });
+                     [this](const LastSign& m) { return is_silent(m); });
 }
 
 }  // namespace aikido::engine

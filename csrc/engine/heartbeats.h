@@ -54,19 +54,19 @@ class Heartbeats {
   [[nodiscard]] bool is_anybody_silent() const;
 
  private:
-  struct Member {
+  struct LastSign {
     bool is_there = false;
     bool is_told = false;  // since the last look
     Duration heard{};      // by ran_
   };
-  bool is_silent(const Member& m) const {
+  bool is_silent(const LastSign& m) const {
     return m.is_there && options_.timeout > Duration::zero() &&
            ran_ - m.heard > options_.timeout;
   }
-  Member& member(Rank rank) { return members_[static_cast<size_t>(rank.value)]; }
+  LastSign& member(Rank rank) { return members_[static_cast<size_t>(rank.value)]; }
 
   HeartbeatOptions options_;
-  std::vector<Member> members_;
+  std::vector<LastSign> members_;
   int32_t num_there_ = 0;
   Duration ran_{};  // the clock of silence
   TimePoint last_look_{};
