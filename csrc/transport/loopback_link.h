@@ -111,7 +111,7 @@ class LoopbackNetwork {
     bool is_deaf = false;                // no receiver at its end
     LoopbackLink* reader = nullptr;
   };
-  struct Member {
+  struct Endpoint {
     TimePoint stopped_until{};
     uint64_t num_steps = 0;
   };
@@ -119,7 +119,7 @@ class LoopbackNetwork {
   Path& path(Rank from, Rank to, Lane lane) {
     return paths_[{from.value, to.value, lane}];
   }
-  Member& member(Rank rank) {
+  Endpoint& member(Rank rank) {
     const auto r = static_cast<size_t>(rank.value);
     if (members_.size() <= r) members_.resize(r + 1);
     return members_[r];
@@ -137,7 +137,7 @@ class LoopbackNetwork {
   // One per lane, in the order of connect(); null after the link is gone.
   std::vector<LoopbackLink*> links_;
   Wakeups wakeups_;  // of links_
-  std::vector<Member> members_;
+  std::vector<Endpoint> members_;
   Tap tap_;
   Witness witness_;
 };
