@@ -12,7 +12,7 @@ CallLags::CallLags(int32_t world_size)
       members_(static_cast<size_t>(world_size)) {}
 
 void CallLags::on_called(Rank rank, Seq seq, TimePoint now) {
-  Member& m = members_[static_cast<size_t>(rank.value)];
+  LastCalls& m = members_[static_cast<size_t>(rank.value)];
   const uint64_t oldest = seq.value - std::min<uint64_t>(seq.value, kNumRecent);
   if (m.last.value < oldest) m = {Seq(oldest)};
   while (m.last < seq) {
@@ -31,7 +31,7 @@ void CallLags::on_called(Rank rank, Seq seq, TimePoint now) {
 }
 
 bool CallLags::is_rest(Rank rank, Seq seq, Duration least) const {
-  const Member& m = members_[static_cast<size_t>(rank.value)];
+  const LastCalls& m = members_[static_cast<size_t>(rank.value)];
   return m.last == seq && m.before > least && 2 * m.lag <= m.before;
 }
 

@@ -42,14 +42,14 @@ class CallLags {
     int32_t num_called = 0;
     TimePoint half{};  // time when half of the members had called
   };
-  struct Member {
+  struct LastCalls {
     Seq last;
     Duration lag{0}, before{0};  // of the last call, and of the call before
   };
 
   int32_t world_size_;
   std::vector<Operation> recent_;  // operation seq is at seq % kNumRecent
-  std::vector<Member> members_;
+  std::vector<LastCalls> members_;
 };
 
 }  // namespace aikido::straggler

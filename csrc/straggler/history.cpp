@@ -55,7 +55,7 @@ void History::set_members(const RankSet& members) {
   members.for_each([&](Rank rank) {
     if (participants_.contains(rank)) return;
     // The member is back, and has its missed results.
-    Member& m = member(rank);
+    Record& m = member(rank);
     m.called = std::max(m.called, log_->last());
   });
   participants_ = members;
@@ -64,7 +64,7 @@ void History::set_members(const RankSet& members) {
 
 void History::forgive(Rank rank, Seq seq) {
   ++version_;
-  Member& m = member(rank);
+  Record& m = member(rank);
   m.forgiven = seq;
   m.late = m.late_before = 0;
   window_.forgive(rank);
@@ -72,7 +72,7 @@ void History::forgive(Rank rank, Seq seq) {
 
 void History::forget_skips(Rank rank) {
   ++version_;
-  Member& m = member(rank);
+  Record& m = member(rank);
   m.consecutive = m.consecutive_before = 0;
 }
 
@@ -132,7 +132,7 @@ void History::on_called(Rank rank, Seq seq, TimePoint now) {
   note_called(rank, seq);
   window_.on_called(rank, seq, now);
   call_lags_.on_called(rank, seq, now);
-  Member& m = member(rank);
+  Record& m = member(rank);
   if (m.news == seq && is_rest(rank, seq)) {
     m.news = Seq(0);
     if (m.counted > seq) m.late_before -= std::min(m.late_before, 1u);
@@ -189,7 +189,7 @@ void History::on_committed(Seq seq, const RankSet& in_time, const RankSet& cover
   bool is_lost = false;
   for (int32_t r = 0; r < first_backup.value; ++r) {
     const Rank rank(r);
-    Member& m = member(rank);
+    Record& m = member(rank);
     if (in_time.contains(rank)) {
       note_called(rank, seq);
       note_included(m, seq);
@@ -202,7 +202,7 @@ void History::on_committed(Seq seq, const RankSet& in_time, const RankSet& cover
       note_absent(m, seq);
   }
   for (int32_t r = first_backup.value; r < world_size_; ++r) {
-    Member& m = member(Rank(r));
+    Record& m = member(Rank(r));
     note_included(m, seq);
     if (is_lost && m.called < seq) note_late(m, seq);
   }
@@ -220,7 +220,7 @@ Duration History::median_after_half(uint64_t bytes) const {
 }
 
 bool History::is_behind(Rank rank, Seq seq) const {
-  const Member& m = member(rank);
+  const Record& m = member(rank);
   // A skip in another shard of `seq` itself is no news about the member's calls.
   const Seq skipped = m.last_skipped == seq ? m.skipped_before : m.last_skipped;
   return m.called < std::min(skipped, seq) && m.called == m.called_when_skipped;
@@ -246,13 +246,13 @@ Seq History::called(Rank rank) const {
   return member(rank).called;
 }
 
-History::Member& History::member(Rank rank) {
+History::Record& History::member(Rank rank) {
   AIKIDO_CHECK(rank.value >= 0 && rank.value < world_size_, "rank ", rank.value,
                " of a world of ", world_size_);
   return members_[static_cast<size_t>(rank.value)];
 }
 
-const History::Member& History::member(Rank rank) const {
+const History::Record& History::member(Rank rank) const {
   return const_cast<History*>(this)->member(rank);
 }
 
@@ -277,7 +277,7 @@ void History::record(Recent& op, Rank rank, TimePoint now) {
   if (lag > price_of_loss(period, world_size_, floor_, worth_)) return;
   op.little.insert(rank);
   // A run of late operations begins after this one.
-  Member& m = member(rank);
+  Record& m = member(rank);
   if (m.counted < op.seq) return;
   const uint64_t since = m.counted.value - op.seq.value;
   m.late = static_cast<uint32_t>(std::min<uint64_t>(m.late, since));
@@ -285,7 +285,7 @@ void History::record(Recent& op, Rank rank, TimePoint now) {
 }
 
 void History::note_called(Rank rank, Seq seq) {
-  Member& m = member(rank);
+  Record& m = member(rank);
   if (seq <= m.called) return;
   m.called = seq;
   log_->on_called(rank, seq);
@@ -309,7 +309,7 @@ void History::note_missing(Recent& op, const RankSet& in_time) {
   op.known.for_each_missing([&](Rank rank) { ++member(rank).num_owed; });
 }
 
-void History::note_late(Member& m, Seq seq) {
+void History::note_late(Record& m, Seq seq) {
   if (seq <= m.last_skipped) return;
   m.skipped_before = m.last_skipped;
   m.last_skipped = seq;
@@ -317,7 +317,7 @@ void History::note_late(Member& m, Seq seq) {
 }
 
 void History::note_skipped(Rank rank, Seq seq, bool is_lost) {
-  Member& m = member(rank);
+  Record& m = member(rank);
   m.healthy = 0;
   const Recent* op = find(seq);
   const bool is_little = op != nullptr && op->little.contains(rank);
@@ -343,7 +343,7 @@ void History::note_skipped(Rank rank, Seq seq, bool is_lost) {
 }
 
 // The member could not contribute. That says nothing about its lateness when it can.
-void History::note_absent(Member& m, Seq seq) {
+void History::note_absent(Record& m, Seq seq) {
   if (seq > m.counted) {
     m.counted = seq;
     m.consecutive_before = m.consecutive;
@@ -357,7 +357,7 @@ void History::note_absent(Member& m, Seq seq) {
   }
 }
 
-void History::note_included(Member& m, Seq seq) {
+void History::note_included(Record& m, Seq seq) {
   if (seq <= m.counted) return;
   ++m.healthy;
   m.counted = seq;

@@ -163,7 +163,7 @@ class History {
   static size_t size_class(uint64_t bytes) { return straggler::size_class(bytes); }
 
  private:
-  struct Member {
+  struct Record {
     Seq called, last_skipped, skipped_before, counted, forgiven;
     Seq called_when_skipped;
     Seq news;                            // the last operation that counts as late
@@ -190,18 +190,18 @@ class History {
     RankSet little;  // members with a lag within the grace
     bool is_committed = false;
   };
-  Member& member(Rank rank);
-  const Member& member(Rank rank) const;
+  Record& member(Rank rank);
+  const Record& member(Rank rank) const;
   SizeClass& class_at(size_t index);
   Recent* find(Seq seq);
   void record(Recent& op, Rank rank, TimePoint now);
   void note_called(Rank rank, Seq seq);
   bool is_rest(Rank rank, Seq seq) const;
   void note_missing(Recent& op, const RankSet& in_time);
-  static void note_late(Member& m, Seq seq);
+  static void note_late(Record& m, Seq seq);
   void note_skipped(Rank rank, Seq seq, bool is_lost);
-  static void note_absent(Member& m, Seq seq);
-  void note_included(Member& m, Seq seq);
+  static void note_absent(Record& m, Seq seq);
+  void note_included(Record& m, Seq seq);
   void note_masks(const Recent& op, const RankSet& mask);
 
   std::shared_ptr<ResultLog> log_;
@@ -210,7 +210,7 @@ class History {
   RankSet participants_;
   Duration floor_;
   double worth_;
-  std::vector<Member> members_;
+  std::vector<Record> members_;
   std::vector<std::unique_ptr<SizeClass>> classes_;
   CallLags call_lags_;
   RecentOperations window_;

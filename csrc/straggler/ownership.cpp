@@ -29,7 +29,7 @@ std::vector<Ownership::Change> Ownership::on_owners(const RankSet& owners,
   for (int32_t r = 0; r < owners.world_size(); ++r) {
     const Rank rank(r);
     if (owners.contains(rank) == owners_.contains(rank)) continue;
-    Member& m = members_[static_cast<size_t>(r)];
+    Tenure& m = members_[static_cast<size_t>(r)];
     if (owners_.contains(rank))
       m.num_failures = has_waited(rank, now) ? 1 : m.num_failures + 1;
     m.since = now;

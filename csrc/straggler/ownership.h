@@ -91,7 +91,7 @@ class Ownership {
   // True if `rank` was moved only once and nothing makes it slow as an owner, with such
   // an uplink. Before its trial it may then stand in for an owner that is late now.
   bool would_serve(Rank rank, Suits uplink) const {
-    const Member& m = member(rank);
+    const Tenure& m = member(rank);
     return m.num_failures <= 1 && m.advice != Advice::kLink && uplink != Suits::kNo;
   }
 
@@ -127,12 +127,12 @@ class Ownership {
   }
 
  private:
-  struct Member {
+  struct Tenure {
     Now since{};  // beginning of its present ownership, or of owning nothing
     uint32_t num_failures = 0;  // moves soon after it came back
     Advice advice = Advice::kNone;
   };
-  const Member& member(Rank rank) const {
+  const Tenure& member(Rank rank) const {
     return members_[static_cast<size_t>(rank.value)];
   }
   uint64_t held(Rank rank, const Now& now) const {
@@ -146,7 +146,7 @@ class Ownership {
   bool may_return(Rank rank, const Now& now, const Seen& seen) const;
 
   RankSet owners_;
-  std::vector<Member> members_;
+  std::vector<Tenure> members_;
   Demand demand_;
 };
 

@@ -27,7 +27,7 @@ void Rebalance::on_operation(std::span<const TimePoint> arrivals,
   const Duration usual = sorted[sorted.size() / 2];
   const Duration whole = sorted.back();
   for (size_t r = 0; r < members_.size(); ++r) {
-    Member& m = members_[r];
+    LateRecord& m = members_[r];
     const Duration lag = std::max(scaled_[r] - usual, Duration::zero());
     const bool is_late = lag > std::max(whole / 100 * kLatePercent, kShortest);
     const bool is_in_time = lag < whole / 100 * kInTimePercent || lag < kShortest;

@@ -59,16 +59,16 @@ class Rebalance {
   uint32_t in_time_run(Rank rank) const { return member(rank).in_time; }
 
  private:
-  struct Member {
+  struct LateRecord {
     std::bitset<kLast> late;
     uint32_t in_time = 0;
   };
-  Member& member(Rank rank) { return members_[static_cast<size_t>(rank.value)]; }
-  const Member& member(Rank rank) const {
+  LateRecord& member(Rank rank) { return members_[static_cast<size_t>(rank.value)]; }
+  const LateRecord& member(Rank rank) const {
     return members_[static_cast<size_t>(rank.value)];
   }
 
-  std::vector<Member> members_;
+  std::vector<LateRecord> members_;
   std::vector<Duration> scaled_;  // scratch
   TimePoint counted_until_{};
 };

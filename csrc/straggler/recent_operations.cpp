@@ -42,7 +42,7 @@ const RecentOperations::Operation* RecentOperations::find(Seq seq) const {
 }
 
 void RecentOperations::on_called(Rank rank, Seq seq, TimePoint now) {
-  Member& m = members_[static_cast<size_t>(rank.value)];
+  MemberLags& m = members_[static_cast<size_t>(rank.value)];
   if (seq <= m.called) return;
   const bool is_next = seq.value == m.called.value + 1;
   m.called = seq;
@@ -69,7 +69,7 @@ void RecentOperations::on_lag(Seq seq, Rank rank, Duration lag) {
   if (op == nullptr) return;
   Seat& seat = op->seats[static_cast<size_t>(rank.value)];
   seat.lag = lag;
-  Member& m = members_[static_cast<size_t>(rank.value)];
+  MemberLags& m = members_[static_cast<size_t>(rank.value)];
   m.last_lags[m.num_lags++ % kFew] = lag;
   const Operation* before = find(Seq(seq.value - 1));
   if (before != nullptr && before->is_closed && before->mask.contains(rank) &&
@@ -98,7 +98,7 @@ void RecentOperations::on_closed(Seq seq, const RankSet& mask, const RankSet& me
 }
 
 void RecentOperations::forget_late_starts() {
-  for (Member& m : members_) m.late_start = Duration::zero();
+  for (MemberLags& m : members_) m.late_start = Duration::zero();
 }
 
 void RecentOperations::forgive(Rank rank) {
@@ -116,7 +116,7 @@ Duration RecentOperations::shortest_of_few(Rank rank) const {
 }
 
 Duration RecentOperations::late_start(Rank rank, Seq seq) const {
-  const Member& m = members_[static_cast<size_t>(rank.value)];
+  const MemberLags& m = members_[static_cast<size_t>(rank.value)];
   if (m.called.value + 1 == seq.value) return m.late_start;
   const Operation* op = find(seq);
   if (m.called < seq || op == nullptr) return Duration::zero();

@@ -134,7 +134,7 @@ class RecentOperations {
     bool has_quorum = false, is_closed = false;
     std::vector<Seat> seats;
   };
-  struct Member {
+  struct MemberLags {
     Seq called;
     Duration late_start{0};  // of the operation after `called`
     FairDelays fair;
@@ -154,7 +154,7 @@ class RecentOperations {
   std::array<Duration, kMost> longest_lags_{};
   Seq last_closed_;
   TimePoint last_close_{};
-  std::vector<Member> members_;
+  std::vector<MemberLags> members_;
   std::vector<Operation> operations_;  // operation seq is at seq % kMost
 };
 
