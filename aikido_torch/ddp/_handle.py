@@ -25,7 +25,7 @@ from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._carrying import Carrying
 from aikido_torch.ddp._catch_up import ALL_TAKEN, CatchUp
-from aikido_torch.ddp._decide import OWN_STEPS, Situation, StateCopy, decide
+from aikido_torch.ddp._catch_up_policy import OWN_STEPS, Situation, StateCopy, decide
 from aikido_torch.ddp._end_check import end_check_of
 from aikido_torch.ddp._exchange import Copied, Exchange
 from aikido_torch.ddp._loop_calls import LoopCalls

@@ -22,7 +22,7 @@ from aikido_torch.ddp._agreement import (
     options_of,
 )
 from aikido_torch.ddp._backups import Backups, layout_of_sampler
-from aikido_torch.ddp._decide import StateCopy
+from aikido_torch.ddp._catch_up_policy import StateCopy
 from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._hook import Hook

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from aikido_torch.ddp._decide import StateCopy
+from aikido_torch.ddp._catch_up_policy import StateCopy
 from aikido_torch.ddp._exchange import Copied, check_reachable
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck

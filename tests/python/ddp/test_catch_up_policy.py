@@ -3,7 +3,7 @@
 import pytest
 
 from aikido_torch.ddp import StateCopy
-from aikido_torch.ddp._decide import Situation, decide
+from aikido_torch.ddp._catch_up_policy import Situation, decide
 from aikido_torch.errors import ConfigError
 
 MIB = 1 << 20
