@@ -47,7 +47,7 @@ from aikido_torch.errors import AikidoError
 
 __all__ = ["CallWatch", "Counts", "Place"]
 
-# Message tags beside the tags of `_exchange`.
+# Message tags beside the tags of `_state_transfer`.
 _TAG = 0x61680000
 _NUM_TAGS = 0x10000
 _MESSAGE_BYTES = 1024

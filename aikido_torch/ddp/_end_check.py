@@ -28,9 +28,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
 
-from aikido_torch.ddp._exchange import Copied, Exchange
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
+from aikido_torch.ddp._state_transfer import Copied, Exchange
 from aikido_torch.ddp._votes import Ends, Verdict
 from aikido_torch.errors import RanksDifferError
 

@@ -27,13 +27,13 @@ from aikido_torch.ddp._carrying import Carrying
 from aikido_torch.ddp._catch_up import ALL_TAKEN, CatchUp
 from aikido_torch.ddp._catch_up_policy import OWN_STEPS, Situation, StateCopy, decide
 from aikido_torch.ddp._end_check import end_check_of
-from aikido_torch.ddp._exchange import Copied, Exchange
 from aikido_torch.ddp._loop_calls import LoopCalls
 from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
 from aikido_torch.ddp._report import Check
 from aikido_torch.ddp._return import fetch_from_any, repair_by_copy, return_by_copy
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
+from aikido_torch.ddp._state_transfer import Copied, Exchange
 from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._step_book import StepBook
 from aikido_torch.ddp._step_policy import StepPolicy, losses_at_register

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from aikido_torch.ddp._catch_up_policy import StateCopy
-from aikido_torch.ddp._exchange import Copied, check_reachable
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
+from aikido_torch.ddp._state_transfer import Copied, check_reachable
 from aikido_torch.errors import PeerLostError, RetryLaterError
 
 __all__ = ["Returning", "fetch_from_any", "repair_by_copy", "return_by_copy"]

@@ -27,8 +27,8 @@ import torch
 
 from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._digest import Digesting, StateDigest
-from aikido_torch.ddp._exchange import Copied, Exchange, Fetch
 from aikido_torch.ddp._report import Check
+from aikido_torch.ddp._state_transfer import Copied, Exchange, Fetch
 from aikido_torch.ddp._votes import Verdict, Votes
 from aikido_torch.errors import RanksDifferError
 

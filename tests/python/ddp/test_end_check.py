@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from aikido_torch.ddp._end_check import CallsInVain, EndCheck, end_check_of
-from aikido_torch.ddp._exchange import Copied
 from aikido_torch.ddp._state_check import StateCheck
+from aikido_torch.ddp._state_transfer import Copied
 from aikido_torch.errors import ConfigError, RanksDifferError
 
 STEPS = 60

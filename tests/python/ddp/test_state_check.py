@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._exchange import Copied
 from aikido_torch.ddp._state_check import StateCheck
+from aikido_torch.ddp._state_transfer import Copied
 from aikido_torch.errors import RanksDifferError
 
 

@@ -5,8 +5,8 @@
 import pytest
 import torch
 
-from aikido_torch.ddp._exchange import Exchange, check_reachable
 from aikido_torch.ddp._state import Snapshot
+from aikido_torch.ddp._state_transfer import Exchange, check_reachable
 from aikido_torch.errors import ConfigError, PeerLostError, RanksDifferError
 
 
