@@ -23,7 +23,7 @@ from aikido_torch import _C
 from aikido_torch.ddp._awaited import mark, unmark
 from aikido_torch.ddp._layout import Layout
 from aikido_torch.ddp._overlap_checks import check_gradient
-from aikido_torch.ddp._sums import Bucket, Sums
+from aikido_torch.ddp._overlapped_buckets import Bucket, Sums
 
 __all__ = ["PlainSums"]
 

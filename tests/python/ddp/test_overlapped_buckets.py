@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from aikido_torch._backend import backend_of
 from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._sums import Sums
+from aikido_torch.ddp._overlapped_buckets import Sums
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import WaitAll
 
