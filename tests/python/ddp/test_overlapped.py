@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import nn
 
 from aikido_torch import trace
-from aikido_torch.ddp import OverlappedDataParallel, _uses
+from aikido_torch.ddp import OverlappedDataParallel, _parameter_usage
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
 from harness.plain_buckets import plain_buckets
@@ -168,7 +168,7 @@ def test_reads_that_no_call_tells_of_wait(group_of_one, watch):
 
 
 def test_a_look_now_and_then_warns_of_such_reads(group_of_one, monkeypatch):
-    monkeypatch.setattr(_uses, "LOOK_EVERY", 5)
+    monkeypatch.setattr(_parameter_usage, "LOOK_EVERY", 5)
 
     class Own(nn.Parameter):
         pass
