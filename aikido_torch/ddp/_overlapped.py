@@ -39,7 +39,7 @@ from aikido_torch.ddp._overlap_checks import (
 from aikido_torch.ddp._overlap_report import show
 from aikido_torch.ddp._overlapped_buckets import Sums
 from aikido_torch.ddp._parameter_usage import Uses
-from aikido_torch.ddp._parts import check_in_parts
+from aikido_torch.ddp._partial_step import check_in_parts
 from aikido_torch.ddp._plain import PlainSums
 from aikido_torch.ddp._planner import Planner
 from aikido_torch.ddp._retune import FIRST_ITERATIONS, Sum

@@ -37,7 +37,12 @@ from aikido_torch._steps import in_pieces, telling
 from aikido_torch.ddp._awaited import mark, unmark
 from aikido_torch.ddp._flat import FlatBucket
 from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._parts import Values, needs_whole_step, step_part, values_of
+from aikido_torch.ddp._partial_step import (
+    Values,
+    needs_whole_step,
+    step_part,
+    values_of,
+)
 from aikido_torch.errors import ConfigError
 
 __all__ = ["Bucket", "Sums"]

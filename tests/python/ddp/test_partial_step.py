@@ -7,7 +7,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aikido_torch._steps import StepHook
-from aikido_torch.ddp._parts import (
+from aikido_torch.ddp._partial_step import (
     check_in_parts,
     needs_whole_step,
     step_part,
