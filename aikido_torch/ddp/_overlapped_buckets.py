@@ -35,7 +35,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from aikido_torch import _C
 from aikido_torch._steps import in_pieces, telling
 from aikido_torch.ddp._awaited import mark, unmark
-from aikido_torch.ddp._flat import FlatBucket
+from aikido_torch.ddp._flat_bucket import FlatBucket
 from aikido_torch.ddp._layout import Layout
 from aikido_torch.ddp._partial_step import (
     Values,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aikido_torch.ddp._flat import FlatBucket
+from aikido_torch.ddp._flat_bucket import FlatBucket
 from aikido_torch.errors import ConfigError
 
 
