@@ -25,7 +25,6 @@ Before that nothing is recorded, at nearly no cost. Each thread of a rank has ro
 """
 
 from aikido_torch.trace._advise import Following, advise, follow
-from aikido_torch.trace._arm import arm
 from aikido_torch.trace._attribute import attribute, attribute_windows
 from aikido_torch.trace._backups import BackupSummary
 from aikido_torch.trace._chrome import write_chrome
@@ -37,6 +36,7 @@ from aikido_torch.trace._log import EventLog, log_events
 from aikido_torch.trace._metrics import Metrics, serve
 from aikido_torch.trace._pauses import Pause, pauses_of
 from aikido_torch.trace._record import address, save, start, stop, take
+from aikido_torch.trace._request import arm
 from aikido_torch.trace._spans import Kind, Outcome, Span
 from aikido_torch.trace._stages import PipelineSummary, StageSummary
 from aikido_torch.trace._summary import PauseSummary, RankSummary, Summary, summarize
