@@ -17,7 +17,7 @@ from torch.distributed.distributed_c10d import Store
 
 from aikido_torch import _C
 from aikido_torch.errors import AikidoError
-from aikido_torch.trace._store import Board, Told, own_connection
+from aikido_torch.trace._trace_store import Board, Told, own_connection
 
 __all__ = ["Control"]
 

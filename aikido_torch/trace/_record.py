@@ -20,7 +20,7 @@ from aikido_torch._backend import backend_of, members_of_groups, recorder_of_pro
 from aikido_torch.errors import AikidoError, ConfigError
 from aikido_torch.trace._dump import Clock, Dump, encode, write_file
 from aikido_torch.trace._spans import unpack
-from aikido_torch.trace._store import address_of
+from aikido_torch.trace._trace_store import address_of
 
 __all__ = [
     "address",

@@ -21,7 +21,7 @@ from aikido_torch.trace._dump import (
     read,
     write_file,
 )
-from aikido_torch.trace._store import Board, collect, own_connection
+from aikido_torch.trace._trace_store import Board, collect, own_connection
 
 __all__ = ["arm", "ask", "check_places", "fetch", "write"]
 

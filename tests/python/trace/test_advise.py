@@ -6,7 +6,7 @@ from torch.distributed import HashStore
 from aikido_torch import trace
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Verdict
-from aikido_torch.trace._store import Board
+from aikido_torch.trace._trace_store import Board
 
 
 def verdict(cause, rank, pattern="steady", step=0):

@@ -12,7 +12,7 @@ from aikido_torch.errors import RetryLaterError
 from aikido_torch.testing import late
 from aikido_torch.trace._control import Control
 from aikido_torch.trace._spans import unpack
-from aikido_torch.trace._store import Board, collect
+from aikido_torch.trace._trace_store import Board, collect
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from aikido_torch import trace
 from aikido_torch.errors import ConfigError, RetryLaterError
 from aikido_torch.trace import Kind, read
 from aikido_torch.trace._request import ask, check_places, fetch, write
-from aikido_torch.trace._store import Board
+from aikido_torch.trace._trace_store import Board
 from harness.traces import dump, span
 
 

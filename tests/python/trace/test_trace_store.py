@@ -10,7 +10,7 @@ from torch.distributed import FileStore, HashStore, PrefixStore, TCPStore
 
 from aikido_torch.errors import ConfigError, RetryLaterError
 from aikido_torch.testing import late
-from aikido_torch.trace._store import (
+from aikido_torch.trace._trace_store import (
     Board,
     Told,
     address_of,
