@@ -29,7 +29,6 @@ from aikido_torch.trace._attribute import attribute, attribute_windows
 from aikido_torch.trace._backups import BackupSummary
 from aikido_torch.trace._chrome import write_chrome
 from aikido_torch.trace._dump import Clock, Dump, read
-from aikido_torch.trace._facts import LinkStep, RankStep, StepFacts, facts_of
 from aikido_torch.trace._flight import write_flight_recorder
 from aikido_torch.trace._html import write_html
 from aikido_torch.trace._log import EventLog, log_events
@@ -39,6 +38,7 @@ from aikido_torch.trace._record import address, save, start, stop, take
 from aikido_torch.trace._request import arm
 from aikido_torch.trace._spans import Kind, Outcome, Span
 from aikido_torch.trace._stages import PipelineSummary, StageSummary
+from aikido_torch.trace._step_facts import LinkStep, RankStep, StepFacts, facts_of
 from aikido_torch.trace._summary import PauseSummary, RankSummary, Summary, summarize
 from aikido_torch.trace._text import report
 from aikido_torch.trace._verdict import Culprit, Verdict

@@ -23,7 +23,7 @@ from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
 from aikido_torch.trace._advice import Advice, Memory, advice_of
 from aikido_torch.trace._attribute import attribute
 from aikido_torch.trace._dump import read
-from aikido_torch.trace._facts import facts_of
+from aikido_torch.trace._step_facts import facts_of
 from aikido_torch.trace._trace_store import Board, collect, own_connection
 from aikido_torch.trace._verdict import Verdict
 

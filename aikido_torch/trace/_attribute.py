@@ -25,9 +25,9 @@ from aikido_torch.trace._detect import (
     often_late,
     pattern_of,
 )
-from aikido_torch.trace._facts import StepFacts
 from aikido_torch.trace._pipelines import pipeline_losses
 from aikido_torch.trace._sentences import evidence_of, nothing_seen, too_short
+from aikido_torch.trace._step_facts import StepFacts
 from aikido_torch.trace._verdict import Cause, Culprit, Part, Pattern, Verdict
 
 __all__ = ["attribute", "attribute_joined", "attribute_windows"]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aikido_torch.trace._detect import LEAST_SHARE, Pattern, Slow, find
-from aikido_torch.trace._facts import RankStep, StepFacts
+from aikido_torch.trace._step_facts import RankStep, StepFacts
 from aikido_torch.trace._verdict import Part
 
 __all__ = ["PipelineLoss", "PipelineLosses", "pipeline_losses"]

@@ -10,11 +10,11 @@ from statistics import median
 from aikido_torch.trace._attribute import attribute_joined
 from aikido_torch.trace._backups import BackupSummary, backups_of
 from aikido_torch.trace._dump import Dump, check_together
-from aikido_torch.trace._facts import facts_of
 from aikido_torch.trace._fitting import spans_of
 from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Outcome
 from aikido_torch.trace._stages import PipelineSummary, pipeline_of
+from aikido_torch.trace._step_facts import facts_of
 from aikido_torch.trace._units import in_ms, percent
 from aikido_torch.trace._verdict import Verdict
 

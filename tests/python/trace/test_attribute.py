@@ -10,7 +10,7 @@ from aikido_torch.trace._attribute import (
     attribute_joined,
     attribute_windows,
 )
-from aikido_torch.trace._facts import LinkStep, RankStep, StepFacts, facts_of
+from aikido_torch.trace._step_facts import LinkStep, RankStep, StepFacts, facts_of
 from benchmarks.tracing_cases.simulate import CAUSES, Injected, Model
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from aikido_torch.trace import Clock, Kind, Outcome, read
 from aikido_torch.trace._dump import encode
-from aikido_torch.trace._facts import LinkStep, RankStep, Timeline, facts_of
 from aikido_torch.trace._spans import pack
+from aikido_torch.trace._step_facts import LinkStep, RankStep, Timeline, facts_of
 from harness.traces import MS, dump, span
 
 NAMES = ["default", "data", "forward", "wait"]
