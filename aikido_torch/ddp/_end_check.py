@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
-from aikido_torch.ddp._state_transfer import Copied, Exchange
+from aikido_torch.ddp._state_transfer import Copied, StateTransfer
 from aikido_torch.ddp._votes import Ends, Verdict
 from aikido_torch.errors import RanksDifferError
 
@@ -100,7 +100,7 @@ class EndCheck:
     """
 
     def __init__(
-        self, exchange: Exchange, place: tuple[int, int], check: StateCheck
+        self, exchange: StateTransfer, place: tuple[int, int], check: StateCheck
     ) -> None:
         self._exchange, self._check = exchange, check
         self._own, self._size = place
@@ -278,7 +278,7 @@ def _listed(ranks: list[int]) -> str:
 
 
 def end_check_of(
-    handle: Ending, exchange: Exchange | None, state_check: StateCheck
+    handle: Ending, exchange: StateTransfer | None, state_check: StateCheck
 ) -> EndCheck | None:
     """Makes the check of `handle`; its group closes the handle before it ends.
 

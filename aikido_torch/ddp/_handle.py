@@ -33,7 +33,7 @@ from aikido_torch.ddp._report import Check
 from aikido_torch.ddp._return import fetch_from_any, repair_by_copy, return_by_copy
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
-from aikido_torch.ddp._state_transfer import Copied, Exchange
+from aikido_torch.ddp._state_transfer import Copied, StateTransfer
 from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._step_book import StepBook
 from aikido_torch.ddp._step_policy import StepPolicy, losses_at_register
@@ -118,7 +118,7 @@ class Handle:
         self._are_views = bool(model.gradient_as_bucket_view)
         self._unused: set[int] = set()
         self._in_buckets: set[int] = set()
-        self._exchange: Exchange | None = None
+        self._exchange: StateTransfer | None = None
         self._goal = ANY_STEP  # the step up to which catch_up may go
         # log_full="leave": the others exclude a late rank; it copies a state then.
         self._leaves = getattr(policy, "log_full", "wait") == "leave"
@@ -132,7 +132,7 @@ class Handle:
             catching_up_on[self._backend] = weakref.ref(self)
             stepped_together.add(self)
         if self._skips and size > 1:
-            self._exchange = Exchange(self._backend, number=number)
+            self._exchange = StateTransfer(self._backend, number=number)
         self._strict_steps = _STRICT_STEPS[bool(model.static_graph)]
         self._state_check = StateCheck(
             model.module,
@@ -596,5 +596,5 @@ class Handle:
 
 
 # The end hook of a group keeps its check alive; the check must not keep the handle.
-def _exchange_of(known: "weakref.ref[Handle]") -> Exchange | None:
+def _exchange_of(known: "weakref.ref[Handle]") -> StateTransfer | None:
     return None if (handle := known()) is None else handle._exchange

@@ -28,7 +28,7 @@ import torch
 from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._digest import Digesting, StateDigest
 from aikido_torch.ddp._report import Check
-from aikido_torch.ddp._state_transfer import Copied, Exchange, Fetch
+from aikido_torch.ddp._state_transfer import Copied, Fetch, StateTransfer
 from aikido_torch.ddp._votes import Verdict, Votes
 from aikido_torch.errors import RanksDifferError
 
@@ -65,7 +65,7 @@ class StateCheck:
         self,
         module: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        exchange: Callable[[], Exchange | None],
+        exchange: Callable[[], StateTransfer | None],
         *,
         place: tuple[int, int],
         checking: tuple[Check, int],
@@ -95,7 +95,7 @@ class StateCheck:
         self.num_repairs = 0
 
     @property
-    def _exchange(self) -> Exchange | None:
+    def _exchange(self) -> StateTransfer | None:
         return self._exchange_of() if self.is_on else None
 
     # ---- digests ----
@@ -230,7 +230,7 @@ class StateCheck:
                 self._fail(exchange, None)
         return source
 
-    def _look(self, exchange: Exchange) -> None:
+    def _look(self, exchange: StateTransfer) -> None:
         if self.failure is not None:
             raise self.failure
         for rank, step, digest in exchange.take_digests():
@@ -241,7 +241,7 @@ class StateCheck:
             elif verdict.step > self._repaired_at:
                 self._verdict = verdict
 
-    def _fail(self, exchange: Exchange, notes: _Notes | None) -> None:
+    def _fail(self, exchange: StateTransfer, notes: _Notes | None) -> None:
         """Prepares the error. It is raised one step later, when all ranks have received
         it.
         """

@@ -46,7 +46,7 @@ from aikido_torch.errors import (
     RanksDifferError,
 )
 
-__all__ = ["Ask", "Copied", "Exchange", "Fetch"]
+__all__ = ["Ask", "Copied", "Fetch", "StateTransfer"]
 
 # First tag of this module: one tag for messages, the following tags for answers.
 _TAG = 0x61690000
@@ -237,7 +237,7 @@ def check_reachable(backend: _C.AikidoBackend) -> None:
         raise PeerLostError(say_both(text, backend), rank=gone[0])
 
 
-class Exchange:
+class StateTransfer:
     """One rank's end of the messages. For the training thread only.
 
     Args:

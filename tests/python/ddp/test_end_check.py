@@ -32,8 +32,8 @@ class Backend:
         self.hook = hook
 
 
-class Exchange:
-    """Exchange between threads. A rank that is asked sends its state at once."""
+class StateTransfer:
+    """StateTransfer between threads. A rank that is asked sends its state at once."""
 
     def __init__(self, number):
         self.number, self.ends, self.failure = number, [], None
@@ -79,7 +79,7 @@ class Rank:
             self.net.weight.fill_(1.0)
             self.net.bias.fill_(2.0)
         self.number, self.steps, self.gives = number, STEPS, True
-        self.exchange, self._backend = Exchange(number), Backend()
+        self.exchange, self._backend = StateTransfer(number), Backend()
         self.failed_on = []
         self._calls = SimpleNamespace(fail_on=lambda *to: self.failed_on.append(to))
         self._state = SimpleNamespace(

@@ -25,8 +25,8 @@ class Fetch:
         return self.copied
 
 
-class Exchange:
-    """Exchange that delivers to all others at once."""
+class StateTransfer:
+    """StateTransfer that delivers to all others at once."""
 
     def __init__(self, number):
         self.number, self.others, self.digests = number, [], []
@@ -62,7 +62,7 @@ class Rank:
         with torch.no_grad():
             self.net.weight.fill_(1.0)
             self.net.bias.fill_(2.0)
-        self.exchange = Exchange(number)
+        self.exchange = StateTransfer(number)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
         self.check = StateCheck(
             self.net,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aikido_torch.ddp._state import Snapshot
-from aikido_torch.ddp._state_transfer import Exchange, check_reachable
+from aikido_torch.ddp._state_transfer import StateTransfer, check_reachable
 from aikido_torch.errors import ConfigError, PeerLostError, RanksDifferError
 
 
@@ -98,7 +98,7 @@ class Backend:
 
 def exchanges(size=3):
     mail = Mail(size)
-    return mail, [Exchange(Backend(mail, r), number=5) for r in range(size)]
+    return mail, [StateTransfer(Backend(mail, r), number=5) for r in range(size)]
 
 
 def snapshot():
@@ -301,8 +301,8 @@ def test_the_end_of_a_training_is_told_by_number():
 
 def test_models_on_one_group_do_not_hear_each_other():
     mail = Mail(2)
-    one, other = (Exchange(Backend(mail, 0), number=n) for n in (1, 2))
-    Exchange(Backend(mail, 1), number=2).ask(0, step=0)
+    one, other = (StateTransfer(Backend(mail, 0), number=n) for n in (1, 2))
+    StateTransfer(Backend(mail, 1), number=2).ask(0, step=0)
     one.look()
     other.look()
     assert (len(one.asks), len(other.asks)) == (0, 1)
@@ -360,5 +360,5 @@ def test_short_steps_reach_all_others():
 def test_many_models_of_one_group_have_tags_of_their_own():
     mail = Mail(2)
     for number in (0, 255, 256, 300, 70_000):
-        Exchange(Backend(mail, 0), number=number)
+        StateTransfer(Backend(mail, 0), number=number)
     assert len({tag for _, _, tag, *_ in mail.receives}) == 5
