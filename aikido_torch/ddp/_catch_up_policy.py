@@ -9,7 +9,7 @@ from typing import Literal
 
 from aikido_torch.errors import ConfigError
 
-__all__ = ["Decision", "Situation", "StateCopy", "decide"]
+__all__ = ["CatchUpDecision", "Situation", "StateCopy", "decide"]
 
 Way = Literal["none", "replay", "copy"]
 _WHEN = ("fewer_bytes", "always", "never")
@@ -94,7 +94,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Decision:
+class CatchUpDecision:
     """The action to take now.
 
     Attributes:
@@ -109,24 +109,24 @@ class Decision:
     reason: str
 
 
-def decide(rule: StateCopy, now: Situation) -> Decision:
+def decide(rule: StateCopy, now: Situation) -> CatchUpDecision:
     """Decides whether to replay the missed steps or to copy a later state."""
     if now.steps_behind <= 0:
-        return Decision("none", 0, "up_to_date")
+        return CatchUpDecision("none", 0, "up_to_date")
     replay_bytes = now.steps_behind * now.gradient_bytes
     if not now.may_copy:
         return _replay(now, "cannot_copy")
     if rule.when == "never":
         return _replay(now, "never")
     if rule.when == "always":
-        return Decision("copy", 0, "always")
+        return CatchUpDecision("copy", 0, "always")
     if replay_bytes < rule.least_bytes:
         return _replay(now, "small")
     if now.state_bytes < replay_bytes:
-        return Decision("copy", 0, "fewer_bytes")
+        return CatchUpDecision("copy", 0, "fewer_bytes")
     return _replay(now, "more_bytes")
 
 
-def _replay(now: Situation, reason: str) -> Decision:
+def _replay(now: Situation, reason: str) -> CatchUpDecision:
     steps = min(now.steps_held, now.steps_behind)
-    return Decision("replay" if steps > 0 else "none", steps, reason)
+    return CatchUpDecision("replay" if steps > 0 else "none", steps, reason)
