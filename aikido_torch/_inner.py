@@ -48,7 +48,7 @@ class Announcement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class InnerDecision:
     """Whether ranks use the inner backend, and the reason as a clause."""
 
     is_inner: bool
@@ -76,7 +76,7 @@ class Kind:
 
 def decide(
     setting: str, name: str, announcements: Sequence[Announcement | None]
-) -> Decision:
+) -> InnerDecision:
     """Decision of all ranks, from their announcements in the order of the ranks.
 
     Pure, so all ranks decide alike.
@@ -93,9 +93,9 @@ def decide(
     trouble = _trouble(name, announcements)
     if not trouble:
         reason = f"each of the {len(announcements)} ranks has a device of its own"
-        return Decision(is_inner=True, reason=reason)
+        return InnerDecision(is_inner=True, reason=reason)
     if setting == _AUTO:
-        return Decision(is_inner=False, reason=trouble)
+        return InnerDecision(is_inner=False, reason=trouble)
     devices = ", ".join(
         f"rank {rank}: {said.device} ({said.identity})"
         for rank, said in enumerate(announcements)

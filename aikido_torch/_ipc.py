@@ -48,14 +48,14 @@ class Announcement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class IpcDecision:
     """The choice between memory of the device and host, with the reason as a clause."""
 
     is_shared: bool
     reason: str
 
 
-def decide(setting: str, announcements: Sequence[Announcement]) -> Decision:
+def decide(setting: str, announcements: Sequence[Announcement]) -> IpcDecision:
     """Decision of all ranks, from their announcements in rank order.
 
     Pure, so all ranks decide alike.
@@ -70,9 +70,9 @@ def decide(setting: str, announcements: Sequence[Announcement]) -> Decision:
     trouble = _trouble(announcements)
     if not trouble:
         reason = f"all {len(announcements)} ranks share {announcements[0].identity}"
-        return Decision(is_shared=True, reason=reason)
+        return IpcDecision(is_shared=True, reason=reason)
     if setting == _AUTO:
-        return Decision(is_shared=False, reason=trouble)
+        return IpcDecision(is_shared=False, reason=trouble)
     devices = ", ".join(
         f"rank {rank}: {said.device} ({said.identity})"
         for rank, said in enumerate(announcements)
