@@ -31,7 +31,7 @@ from typing import Any, Protocol
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.ddp._state_transfer import Copied, StateTransfer
-from aikido_torch.ddp._votes import Ends, Verdict
+from aikido_torch.ddp._votes import Ends, VoteResult
 from aikido_torch.errors import RanksDifferError
 
 __all__ = ["EndCheck", "Ending", "end_check_of"]
@@ -239,7 +239,7 @@ class EndCheck:
             )
 
     def _repair(
-        self, handle: Ending, ends: Ends, verdict: Verdict, deadline: float
+        self, handle: Ending, ends: Ends, verdict: VoteResult, deadline: float
     ) -> None:
         first = None
         for rank in verdict.agreed:

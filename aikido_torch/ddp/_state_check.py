@@ -29,7 +29,7 @@ from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._digest import Digesting, StateDigest
 from aikido_torch.ddp._report import Check
 from aikido_torch.ddp._state_transfer import Copied, Fetch, StateTransfer
-from aikido_torch.ddp._votes import Verdict, Votes
+from aikido_torch.ddp._votes import VoteResult, Votes
 from aikido_torch.errors import RanksDifferError
 
 __all__ = ["StateCheck"]
@@ -87,7 +87,7 @@ class StateCheck:
         self._num_replayed = 0  # steps that were replayed since the last equal digest
         # The step of the last digest that equalled that of the majority.
         self._equal_at = 0
-        self._verdict: Verdict | None = None  # set if this rank differs
+        self._verdict: VoteResult | None = None  # set if this rank differs
         self._fetch: Fetch | None = None
         self.failure: RanksDifferError | None = None
         self._repaired_at = -1
@@ -257,7 +257,7 @@ class StateCheck:
         exchange.tell_failure(self.failure, timeout_s=0.0)
         self._verdict = None
 
-    def first_difference(self, verdict: Verdict, notes: _Notes) -> str | None:
+    def first_difference(self, verdict: VoteResult, notes: _Notes) -> str | None:
         """First difference between the own digest and that of another rank; None:
         unknown.
         """
@@ -290,7 +290,7 @@ class StateCheck:
         self._num_replayed, self._equal_at = 0, copied.step
         self.num_repairs += 1
 
-    def sentence(self, verdict: Verdict, first: str | None) -> str:
+    def sentence(self, verdict: VoteResult, first: str | None) -> str:
         """Text of the difference, with its first place and the likely reason."""
         agreed = ", ".join(map(str, verdict.agreed))
         where = "" if first is None else f" The first difference is in {first}."

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 
-__all__ = ["Ends", "Verdict", "Votes"]
+__all__ = ["Ends", "VoteResult", "Votes"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VoteResult:
     """Result of comparing the digests of one step.
 
     Attributes:
@@ -50,7 +50,7 @@ class Votes:
         """True if there are votes on a step without a verdict."""
         return bool(self._by_step)
 
-    def decide(self) -> list[Verdict]:
+    def decide(self) -> list[VoteResult]:
         """Verdicts on the steps that need no more votes, each once, by step.
 
         A step needs this rank's vote and one of three things: the votes of all others,
@@ -101,8 +101,8 @@ class Ends:
         most = max(compared.values(), default=-1)
         return most, sorted(rank for rank in compared if compared[rank] == most)
 
-    def verdict(self, gone: Collection[int]) -> Verdict | None:
-        """Verdict on the ranks with the most steps.
+    def verdict(self, gone: Collection[int]) -> VoteResult | None:
+        """Result of the vote on the ranks with the most steps.
 
         It is clear if more than half of the ranks that have not left have equal
         digests, or if all digests have arrived.
@@ -119,11 +119,11 @@ class Ends:
         return verdict if is_clear else None
 
 
-def _verdict(step: int, votes: dict[int, str]) -> Verdict:
+def _verdict(step: int, votes: dict[int, str]) -> VoteResult:
     ranks: defaultdict[str, list[int]] = defaultdict(list)
     for rank in sorted(votes):
         ranks[votes[rank]].append(rank)
     # max() takes the first of several that are equally long.
     agreed = max(ranks.values(), key=len)
     differing = [rank for rank in sorted(votes) if rank not in agreed]
-    return Verdict(step, tuple(agreed), tuple(differing))
+    return VoteResult(step, tuple(agreed), tuple(differing))

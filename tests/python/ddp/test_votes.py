@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ddp._votes import Ends, Verdict, Votes
+from aikido_torch.ddp._votes import Ends, VoteResult, Votes
 
 
 def votes_of(own, digests, step=100):
@@ -30,7 +30,7 @@ def votes_of(own, digests, step=100):
 )
 def test_the_digest_that_most_ranks_have_counts(digests, agreed, differing):
     for own in (*agreed, *differing):
-        verdict = Verdict(100, agreed, differing)
+        verdict = VoteResult(100, agreed, differing)
         assert votes_of(own, digests).decide() == [verdict]
 
 
@@ -42,11 +42,11 @@ def test_without_a_majority_or_the_own_digest_the_rest_is_waited_for(digests):
 def test_what_has_not_come_until_the_next_digest_does_not_count():
     votes = votes_of(1, "ab-")
     votes.add(1, 200, "c")
-    assert votes.decide() == [Verdict(100, (0,), (1,))]
+    assert votes.decide() == [VoteResult(100, (0,), (1,))]
     votes.add(2, 100, "b")  # too late
     assert votes.decide() == []
     votes.add(0, 200, "c")
-    assert votes.decide() == [Verdict(200, (0, 1), ())]
+    assert votes.decide() == [VoteResult(200, (0, 1), ())]
 
 
 def test_a_step_that_this_rank_has_skipped_through_gets_no_verdict():
@@ -54,7 +54,7 @@ def test_a_step_that_this_rank_has_skipped_through_gets_no_verdict():
     votes.add(2, 200, "c")
     assert votes.decide() == []
     votes.add(0, 200, "c")
-    assert votes.decide() == [Verdict(200, (0, 2), ())]
+    assert votes.decide() == [VoteResult(200, (0, 2), ())]
 
 
 def test_a_majority_is_decided_once():
@@ -90,7 +90,7 @@ def ends_of(own, ends):
 )
 def test_the_ranks_with_the_most_steps_are_compared(ends, gone, agreed, differing):
     for own in (*agreed, *differing):
-        verdict = Verdict(60, agreed, differing)
+        verdict = VoteResult(60, agreed, differing)
         assert ends_of(own, ends).verdict(gone) == verdict
 
 
@@ -112,5 +112,5 @@ def test_the_last_end_of_a_rank_counts_and_silence_is_awaited():
     assert ends.awaited(()) == [2]
     assert ends.awaited((2,)) == []
     ends.add(1, 60, "a")
-    assert ends.verdict(()) == Verdict(60, (0, 1), ())
+    assert ends.verdict(()) == VoteResult(60, (0, 1), ())
     assert ends.ahead() == (60, [0, 1])
