@@ -146,10 +146,10 @@ class Operation : public transport::SendOwner,
   virtual void on_settled(Rank) {}
   // A frame without payload: kAck, kAskPresent, kPresent.
   virtual void on_notice(Rank, const transport::FrameHeader&) {}
-  // Adds the received results to `had`, in the order of shards, for a report.
-  virtual void report(std::vector<membership::HadShard>&) const {}
+  // Adds the received results to `received`, in the order of shards, for a report.
+  virtual void report(std::vector<membership::ReceivedShard>&) const {}
   // The same for shards that are closed here, if their results are not received.
-  virtual void report_closed(std::vector<membership::HadShard>&) const {}
+  virtual void report_closed(std::vector<membership::ReceivedShard>&) const {}
   // Numbers of the shards of which it has parts; ascending.
   virtual std::vector<int32_t> divided() const { return {}; }
 

@@ -53,7 +53,7 @@ Status PartialAllreduce::on_start() {
     contribute_at_ = ready_at_ + hesitation;
   // Results that arrived before the call are delivered now.
   for (const int32_t s : live_)
-    if (shard(s).is_had) copy_to_caller(s);
+    if (shard(s).is_received) copy_to_caller(s);
   contribute_all();
   on_called(host_->self());
   expose_if_done();
@@ -64,7 +64,8 @@ void PartialAllreduce::contribute_all() {
   for (size_t i = 0; i < live_.size(); ++i) {
     const int32_t s = in_turn(i);
     // If the mask is known already, it does not contain this member.
-    if (!shard(s).is_had && shard(s).mask.count() == 0 && !has_failed()) contribute(s);
+    if (!shard(s).is_received && shard(s).mask.count() == 0 && !has_failed())
+      contribute(s);
   }
 }
 
@@ -181,7 +182,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
   // A member that has promised a new view takes no more results of this view; see
   // view_change.h.
   if (host_->is_promised() && !mutated(Mutation::kAcceptAfterPromise)) return nowhere;
-  if (mine.is_had || is_passed_) return nowhere;
+  if (mine.is_received || is_passed_) return nowhere;
   if (is_now && mine.owner != from)
     return misfit(from, header.total_bytes, plan_.num_bytes(s));
   if (header.offset == 0) {
@@ -244,7 +245,7 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
                   mine.bytes);
     if (mine.bytes == header.total_bytes) {
       note_lag();
-      had(s);
+      on_received(s);
       have_own();
     }
   }
@@ -279,7 +280,7 @@ void PartialAllreduce::note_mask(int32_t s) {
   // From the first partial shard on, owners need acknowledgements.
   if (std::exchange(is_partial_, true)) return;
   for (const int32_t other : live_)
-    if (shard(other).is_had) acknowledge(other);
+    if (shard(other).is_received) acknowledge(other);
 }
 
 void PartialAllreduce::acknowledge(int32_t s) {
@@ -289,9 +290,9 @@ void PartialAllreduce::acknowledge(int32_t s) {
   post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
 }
 
-void PartialAllreduce::had(int32_t s) {
+void PartialAllreduce::on_received(int32_t s) {
   Shard& mine = shard(s);
-  mine.is_had = true;
+  mine.is_received = true;
   // The contributions are folded, so their memory is released.
   let_go(s);
   --shards_left_;
@@ -304,7 +305,8 @@ void PartialAllreduce::had(int32_t s) {
 bool PartialAllreduce::is_decided() const {
   if (is_passed_) return true;
   for (const int32_t s : live_)
-    if (!shard(s).is_had && host_->view().held_at(seq_, plan_.number(s)) == nullptr)
+    if (!shard(s).is_received &&
+        host_->view().held_at(seq_, plan_.number(s)) == nullptr)
       return false;
   return true;
 }
@@ -344,18 +346,19 @@ uint64_t PartialAllreduce::fingerprint(int32_t s) const {
   return hash;
 }
 
-void PartialAllreduce::report(std::vector<membership::HadShard>& had) const {
+void PartialAllreduce::report(std::vector<membership::ReceivedShard>& received) const {
   for (const int32_t s : live_) {
-    if (!shard(s).is_had) continue;
+    if (!shard(s).is_received) continue;
     if (mutated(Mutation::kReportExposedOnly) && !is_over()) continue;
-    had.push_back({seq_, plan_.number(s), fingerprint(s)});
+    received.push_back({seq_, plan_.number(s), fingerprint(s)});
   }
 }
 
-void PartialAllreduce::report_closed(std::vector<membership::HadShard>& closed) const {
+void PartialAllreduce::report_closed(
+    std::vector<membership::ReceivedShard>& closed) const {
   for (const int32_t s : live_) {
     const Shard& mine = shard(s);
-    if (!mine.is_had && mine.own && mine.own->is_closed)
+    if (!mine.is_received && mine.own && mine.own->is_closed)
       closed.push_back({seq_, plan_.number(s), fingerprint(s)});
   }
 }
@@ -438,7 +441,7 @@ std::vector<Rank> PartialAllreduce::missing() const {
     if (named.insert(r)) ranks.push_back(r);
   };
   for (const Shard& mine : shards_) {
-    if (mine.is_had) continue;
+    if (mine.is_received) continue;
     if (mine.own)
       mine.own->policy->arrived().for_each_missing([&](Rank r) {
         if (!is_backup(r)) name(r);
@@ -475,7 +478,7 @@ void PartialAllreduce::pass_over() {
     if (mine.own && !mine.own->is_closed) {
       mine.own->policy->expect(expected());
       close_if_due(s);
-    } else if (!mine.is_had && !mine.own) {
+    } else if (!mine.is_received && !mine.own) {
       drop(mine.owner, FrameKind::kResult, s);
       mine.bytes = 0;
     }

@@ -73,8 +73,8 @@ class PartialAllreduce final : public Operation {
   void start_over() override;
   void on_settled(Rank rank) override;
   void on_notice(Rank from, const transport::FrameHeader& header) override;
-  void report(std::vector<membership::HadShard>& had) const override;
-  void report_closed(std::vector<membership::HadShard>& closed) const override;
+  void report(std::vector<membership::ReceivedShard>& received) const override;
+  void report_closed(std::vector<membership::ReceivedShard>& closed) const override;
   std::vector<int32_t> divided() const override;
   void on_time(TimePoint now) override;
   std::optional<TimePoint> next_look() const override;
@@ -90,7 +90,7 @@ class PartialAllreduce final : public Operation {
     straggler::Reason reason = straggler::Reason::kComplete;
     Duration deadline{};
     size_t bytes = 0;  // received bytes of the result
-    bool is_had = false;
+    bool is_received = false;
     bool is_charged = false;  // to members that have not called the operation
     std::vector<straggler::StandIn> stand_ins;       // known with the mask
     std::vector<Rank> out;                           // known with the mask
@@ -210,7 +210,7 @@ class PartialAllreduce final : public Operation {
   void acknowledge(int32_t s);
   uint64_t charge(int32_t s);
   uint64_t fingerprint(int32_t s) const;
-  void had(int32_t s);
+  void on_received(int32_t s);
   void copy_to_caller(int32_t s);
   void expose_if_done();
   Outcome make_outcome() const;

@@ -109,7 +109,7 @@ void PartialAllreduce::offer(int32_t s) {
 void PartialAllreduce::give(int32_t s) {
   const Shard& mine = shard(s);
   if (!is_backup(host_->self()) || !may_contribute() || is_over()) return;
-  if (!mine.is_had && mine.mask.count() == 0) contribute_as_backup(s);
+  if (!mine.is_received && mine.mask.count() == 0) contribute_as_backup(s);
 }
 
 // ---- the owner ----

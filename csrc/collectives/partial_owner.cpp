@@ -355,7 +355,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   note_progress();
   if (is_started() && num_views_ == 0 &&
       std::all_of(shards_.begin(), shards_.end(),
-                  [](const Shard& other) { return other.is_had || other.own; }))
+                  [](const Shard& other) { return other.is_received || other.own; }))
     group_policy_.owner_watch().on_lag(plan_.num_bytes(0), Duration::zero());
   have_own();
 }
@@ -478,7 +478,7 @@ void PartialAllreduce::have_own() {
   const bool is_all_full = std::all_of(live_.begin(), live_.end(), [&](int32_t s) {
     const Shard& mine = shard(s);
     return mine.mask.count() > 0 && is_full(mine) &&
-           (mine.is_had || (mine.own && mine.own->is_closed));
+           (mine.is_received || (mine.own && mine.own->is_closed));
   });
   looks_again_ = false;
   for (const int32_t s : live_) {
@@ -494,7 +494,7 @@ void PartialAllreduce::have_own() {
     if (!is_final && may_lack_messages(host_->clock())) {
       looks_again_ = true;
     } else {
-      had(s);
+      on_received(s);
     }
   }
 }

@@ -41,7 +41,8 @@ void PartialAllreduce::note_lag() {
   // when another member has acknowledged it.
   int32_t num_missing = 0;
   for (const Shard& mine : shards_)
-    if (!mine.is_had && !(mine.own && mine.own->is_closed) && ++num_missing > 1) return;
+    if (!mine.is_received && !(mine.own && mine.own->is_closed) && ++num_missing > 1)
+      return;
   group_policy_.owner_watch().on_lag(plan_.num_bytes(0),
                                      host_->clock().now() - ready_at_);
 }
@@ -82,7 +83,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
     const Shard& mine = shard(s);
     if (mine.own && !mine.own->is_closed) return std::nullopt;
     waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
-    if (mine.is_had || mine.own) continue;
+    if (mine.is_received || mine.own) continue;
     are_several |= missing != kNoRank && missing != mine.owner;
     missing = mine.owner;
   }
@@ -112,7 +113,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   const bool may_wait =
       std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
         const bool is_closed = s.mask.count() > 0 && !(is_full(s) && goes_ahead);
-        return !s.is_had && !s.own && !is_closed && !is_late_itself(s.owner);
+        return !s.is_received && !s.own && !is_closed && !is_late_itself(s.owner);
       });
   // For an owner of which nothing is known, this wait would be the ceiling.
   waited = may_wait ? std::min(waited, took) : Duration::zero();
@@ -147,7 +148,7 @@ bool PartialAllreduce::are_most_here() const {
   for (const int32_t s : live_) {
     const Shard& mine = shard(s);
     owners.insert(mine.owner);
-    if (!mine.is_had && !mine.own) missing.insert(mine.owner);
+    if (!mine.is_received && !mine.own) missing.insert(mine.owner);
   }
   const int32_t num_here = owners.count() - missing.count();
   const bool is_party = owners.contains(host_->self());
@@ -165,7 +166,7 @@ bool PartialAllreduce::has_one_owner() const {
 Duration PartialAllreduce::waited_in_vain() const {
   Duration shortest = Duration::max();
   for (const Shard& mine : shards_) {
-    if (mine.is_had || mine.own) continue;
+    if (mine.is_received || mine.own) continue;
     if (has_late_caller(mine.owner)) return {};
     Duration longest{};
     for (const Shard& other : shards_)
@@ -194,7 +195,7 @@ bool PartialAllreduce::is_late_itself(Rank owner) const {
 std::optional<int32_t> PartialAllreduce::only_missing() const {
   std::optional<int32_t> missing;
   for (const int32_t s : live_) {
-    if (shard(s).is_had || shard(s).own) continue;
+    if (shard(s).is_received || shard(s).own) continue;
     if (missing) return std::nullopt;
     missing = s;
   }
@@ -248,7 +249,7 @@ void PartialAllreduce::watch() {
   if (due_by_pace(*due) > host_->clock().now()) return;
   RankSet missing(host_->size());
   for (const int32_t s : live_)
-    if (!shard(s).is_had && !shard(s).own) missing.insert(shard(s).owner);
+    if (!shard(s).is_received && !shard(s).own) missing.insert(shard(s).owner);
   if (!are_most_here()) {
     ++num_tries_;
     missing.for_each([&](Rank r) { host_->restore_owners(r); });

@@ -65,7 +65,8 @@ void PartialAllreduce::divide() {
   shards_.resize(static_cast<size_t>(plan_.size()));
   for (const auto& [s, begin, end] : plan_.divided()) {
     Shard& whole = shard(s);
-    const bool stays = !whole.is_live || whole.is_had || !view.has(host_->self()) ||
+    const bool stays = !whole.is_live || whole.is_received ||
+                       !view.has(host_->self()) ||
                        view.held_at(seq_, plan_.number(s)) != nullptr;
     if (stays) continue;
     withdraw(s);
@@ -85,7 +86,7 @@ void PartialAllreduce::divide() {
   for (int32_t s = 0; s < plan_.size(); ++s) {
     if (shard(s).is_live) live_.push_back(s);
     // A shard that is not live is not missing.
-    shard(s).is_had |= !shard(s).is_live;
+    shard(s).is_received |= !shard(s).is_live;
   }
 }
 
@@ -108,7 +109,7 @@ void PartialAllreduce::drop(Rank from, FrameKind kind, int32_t s) {
 void PartialAllreduce::on_promise() {
   for (const int32_t s : live_) {
     Shard& mine = shard(s);
-    if (mine.is_had) continue;
+    if (mine.is_received) continue;
     if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
     // A result that was closed but not received may be replaced in the next view, so it
     // is kept aside.
@@ -136,8 +137,8 @@ void PartialAllreduce::on_removed() {
     // In place, a received shard has overwritten the input, so it cannot be contributed
     // again.
     const bool is_in_place = is_started() && local_.input == local_.output;
-    is_input_gone_ |= is_in_place && shard(s).is_had;
-    shard(s).is_had = false;
+    is_input_gone_ |= is_in_place && shard(s).is_received;
+    shard(s).is_received = false;
     shard(s).bytes = 0;
     shard(s).given_up.reset();
     shard(s).open_again();
@@ -190,7 +191,7 @@ void PartialAllreduce::on_view() {
 void PartialAllreduce::take_back(int32_t s, ResultHeader header) {
   shard(s).take(std::move(header));
   note_mask(s);
-  had(s);
+  on_received(s);
 }
 
 // Takes the shard into the new view.
@@ -211,7 +212,7 @@ void PartialAllreduce::renew(int32_t s) {
   auto given_up = std::exchange(mine.given_up, std::nullopt);
   if (given_up && held != nullptr && !held->lacking.contains(host_->self()))
     take_back(s, *std::move(given_up));
-  if (mine.is_had) {
+  if (mine.is_received) {
     cancel_results(s);
     // This member is the holder: it sends the result to the members that lack it.
     if (held == nullptr || owner != host_->self()) return;
@@ -228,7 +229,7 @@ void PartialAllreduce::renew(int32_t s) {
   }
   take_over(s);
   contribute(s);
-  if (mine.own && !mine.is_had && !has_failed()) close_if_due(s);
+  if (mine.own && !mine.is_received && !has_failed()) close_if_due(s);
 }
 
 }  // namespace aikido::collectives

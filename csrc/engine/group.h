@@ -210,7 +210,7 @@ class Group final : public transport::Timed,
   void on_notice(Rank from, const transport::FrameHeader& header);
   void on_first_policy();
   Seq first_agreed() const;
-  std::vector<membership::HadShard> had_from(uint64_t seq) const;
+  std::vector<membership::ReceivedShard> received_from(uint64_t seq) const;
   void note_settled(Rank from, uint64_t settled);
   // Exclusion and return (group_returns.cpp).
   Status check_passable(uint64_t seq) const;
@@ -237,7 +237,7 @@ class Group final : public transport::Timed,
   void tell_failed();
   void update_settled();
   void note_owners(const membership::View& view);
-  uint64_t had_by_all() const;
+  uint64_t received_by_all() const;
   std::vector<straggler::Ownership::Change> owner_changes() const;
   void change_owners();
   Status hopeless(const collectives::Operation& operation) const;

@@ -56,10 +56,10 @@ Status Group::check_passable(uint64_t seq) const {
       return wrong(what + "no all_reduce that may skip; call it");
   }
   if (view_change_.is_removed() && seq < settled_) {
-    return {
-        Code::kRetryLater,
-        concat("rank ", options_.self.value, " has had all results up to ", settled_,
-               ": the state behind collective ", seq, " is older; copy it again")};
+    return {Code::kRetryLater,
+            concat("rank ", options_.self.value, " has received all results up to ",
+                   settled_, ": the state behind collective ", seq,
+                   " is older; copy it again")};
   }
   return {};
 }
@@ -76,7 +76,7 @@ Status Group::pass_over(Seq upto) {
     if (!active_.contains(number)) unheard_.insert(number);
   refused_ = Status::ok();
   if (passed_ == 0 || called_ != passed_) passed_from_ = called_ + 1;
-  const uint64_t first_dropped = had_by_all() + 1;
+  const uint64_t first_dropped = received_by_all() + 1;
   dropped_from_ =
       dropped_from_ == 0 ? first_dropped : std::min(dropped_from_, first_dropped);
   called_ = announced_ = seq;

@@ -37,7 +37,7 @@ straggler::Suits suits(const Peer& its, const straggler::Ownership& ownership,
   return ownership.demand().judge(its.uplink.bytes_per_second(now), num_members);
 }
 
-bool is_before(const membership::HadShard& a, const membership::HadShard& b) {
+bool is_before(const membership::ReceivedShard& a, const membership::ReceivedShard& b) {
   return std::pair(a.seq, a.shard) < std::pair(b.seq, b.shard);
 }
 
@@ -171,7 +171,7 @@ Report Group::report() const {
   // An excluded member reports all its results, because the others may have different
   // ones. A member of the view reports from its last complete operation on, which
   // others lack most often.
-  report.had = had_from(view_change_.is_removed() ? 1 : settled_);
+  report.received = received_from(view_change_.is_removed() ? 1 : settled_);
   for (const auto& [seq, active] : active_)
     if (!active.operation->has_failed()) active.operation->report_closed(report.closed);
   std::sort(report.closed.begin(), report.closed.end(), is_before);
@@ -231,17 +231,17 @@ bool Group::can_do_without(Rank rank) const {
 }
 
 // Received results of the operations from `seq` on.
-std::vector<membership::HadShard> Group::had_from(uint64_t seq) const {
-  std::vector<membership::HadShard> had;
+std::vector<membership::ReceivedShard> Group::received_from(uint64_t seq) const {
+  std::vector<membership::ReceivedShard> received;
   for (auto it = kept_.lower_bound(seq); it != kept_.end(); ++it)
-    it->second->report(had);
+    it->second->report(received);
   for (auto it = active_.lower_bound(seq); it != active_.end(); ++it) {
     const auto& operation = it->second.operation;
     if (operation->call().is_partial() && !operation->has_failed())
-      operation->report(had);
+      operation->report(received);
   }
-  std::sort(had.begin(), had.end(), is_before);
-  return had;
+  std::sort(received.begin(), received.end(), is_before);
+  return received;
 }
 
 void Group::on_promise() {
@@ -299,14 +299,14 @@ void Group::note_owners(const View& view) {
     if (is_back && clock_->now() - past.out_since >= options_.heartbeat.timeout)
       for (const auto& policy : policies_) policy->history().forget_skips(Rank(r));
     if (!was_member || is_member) continue;
-    past.return_floor = had_by_all();
+    past.return_floor = received_by_all();
     past.out_since = clock_->now();
   }
 }
 
 // Highest operation up to which all members have everything: it is not kept here, not
 // in progress and not failed here.
-uint64_t Group::had_by_all() const {
+uint64_t Group::received_by_all() const {
   uint64_t upto = std::min(settled_, first_agreed().value - 1);
   if (!kept_.empty()) upto = std::min(upto, kept_.begin()->first - 1);
   if (!failed_.empty()) upto = std::min(upto, failed_.begin()->first.value - 1);
@@ -328,7 +328,7 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
       return out(concat("its connection to rank ", r, " is broken"), true);
   }
   if (report.settled.value < forgotten_ ||
-      (!report.had.empty() && report.had.front().seq.value <= forgotten_ &&
+      (!report.received.empty() && report.received.front().seq.value <= forgotten_ &&
        forgotten_ > past_[static_cast<size_t>(rank.value)].return_floor)) {
     return out(concat("the results from operation ", report.settled.value + 1, " to ",
                       forgotten_, " are not kept any more"));
@@ -343,8 +343,8 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     return dropped_from_ > 0 && seq >= dropped_from_ && seq <= passed_;
   };
   const auto ours =
-      had_from(dropped_from_ > 0 ? std::min(dropped_from_, floor + 1) : floor + 1);
-  for (const auto& theirs : report.had) {
+      received_from(dropped_from_ > 0 ? std::min(dropped_from_, floor + 1) : floor + 1);
+  for (const auto& theirs : report.received) {
     // All members had it, so it is the same.
     if (theirs.seq.value <= floor && !was_dropped(theirs.seq.value)) continue;
     const auto it = std::lower_bound(ours.begin(), ours.end(), theirs, is_before);

@@ -46,7 +46,8 @@ void ViewChange::join() {
   message.report = host_->report();
   // Results of operations that have failed since are no longer reported, so the
   // question has changed.
-  if (std::exchange(asked_had_, message.report.had) != message.report.had) {
+  if (std::exchange(asked_received_, message.report.received) !=
+      message.report.received) {
     if (num_joins_ > 0) ++num_lives_;
     unsure_ = RankSet(view_.members.world_size());
   }
@@ -109,13 +110,13 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
     // In another view the question is asked again.
     if (message.view != view_.number || !view_.has(from)) return;
     if (!unsure_.insert(from)) return;
-    const auto had = host_->report().had;
-    if (!are_all_unsure() || had != asked_had_) return join();
+    const auto received = host_->report().received;
+    if (!are_all_unsure() || received != asked_received_) return join();
     if (!has_majority()) return end();
     why = concat("rank ", self_.value,
                  " was left out while it was late, and cannot return: one of the "
-                 "results that it has had, up to operation ",
-                 had.empty() ? 0 : had.back().seq.value,
+                 "results that it has received, up to operation ",
+                 received.empty() ? 0 : received.back().seq.value,
                  ", no other member has, since that operation ended with an error "
                  "there or was passed over; copy the state of another rank and "
                  "reconfigure");

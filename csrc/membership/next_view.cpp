@@ -21,7 +21,7 @@ bool keeps_some(const View& old, const Report& report, Seq seq) {
 
 // True if one of these members has the result. If the operation has failed on a member,
 // that member reports the error again.
-bool is_had(Seq seq, const Reports& reports) {
+bool is_received(Seq seq, const Reports& reports) {
   const auto has_failed = [&](const auto& entry) {
     return entry.second.has_failed(seq);
   };
@@ -45,7 +45,7 @@ bool is_in_vain(const View& old, Rank rank, const Report& report,
   // Results that `rank` lacked when it joined may be forgotten by the others, which
   // make no new ones.
   if (report.open != Seq() && !old.takes_part(rank, report.open) &&
-      is_lost(report.open) && is_had(report.open, others))
+      is_lost(report.open) && is_received(report.open, others))
     return true;
   return std::any_of(others.begin(), others.end(), [&](const auto& entry) {
     const Report& other = entry.second;

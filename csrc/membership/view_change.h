@@ -205,8 +205,8 @@ class ViewChange {
   uint32_t highest_counter_ = 0;
   RankSet lost_, silent_, moved_, restored_;
   RankSet unsure_;  // while excluded: members that can never tell if it may rejoin
-  std::vector<HadShard> asked_had_;  // results in the report that it asked them with
-  std::vector<Spared> spared_;       // by rank
+  std::vector<ReceivedShard> asked_received_;  // in its last request
+  std::vector<Spared> spared_;                 // by rank
   Duration patience_ = std::chrono::seconds(5);
   Rank to_exclude_ = kNoRank;
   std::map<Rank, Report> joining_;

@@ -26,19 +26,19 @@ Ballot take_ballot(WireReader& reader) {
   return ballot;
 }
 
-void append(std::vector<std::byte>& out, const std::vector<HadShard>& shards) {
+void append(std::vector<std::byte>& out, const std::vector<ReceivedShard>& shards) {
   append_value(out, static_cast<uint32_t>(shards.size()));
-  for (const HadShard& one : shards) {
+  for (const ReceivedShard& one : shards) {
     append_value(out, one.seq.value);
     append_value(out, one.shard);
     append_value(out, one.mask);
   }
 }
 
-std::vector<HadShard> take_shards(WireReader& reader, int32_t size) {
-  std::vector<HadShard> shards(
+std::vector<ReceivedShard> take_shards(WireReader& reader, int32_t size) {
+  std::vector<ReceivedShard> shards(
       reader.take_count(2 * sizeof(uint64_t) + sizeof(int32_t)));
-  for (HadShard& one : shards) {
+  for (ReceivedShard& one : shards) {
     one.seq = Seq(reader.take<uint64_t>());
     one.shard = reader.take<int32_t>();
     one.mask = reader.take<uint64_t>();
@@ -47,7 +47,7 @@ std::vector<HadShard> take_shards(WireReader& reader, int32_t size) {
         one.seq.value > kMaxSeq)
       reader.ok = false;
   }
-  const auto is_out_of_order = [](const HadShard& a, const HadShard& b) {
+  const auto is_out_of_order = [](const ReceivedShard& a, const ReceivedShard& b) {
     return std::pair(a.seq, a.shard) >= std::pair(b.seq, b.shard);
   };
   if (std::adjacent_find(shards.begin(), shards.end(), is_out_of_order) != shards.end())
@@ -65,7 +65,7 @@ void append(std::vector<std::byte>& out, const Report& report) {
   append_value(out, report.needed);
   append_value(out, static_cast<uint32_t>(report.failed.size()));
   for (const Seq seq : report.failed) append_value(out, seq.value);
-  append(out, report.had);
+  append(out, report.received);
   append(out, report.closed);
   append_value(out, static_cast<uint32_t>(report.divided.size()));
   for (const auto& [seq, shard] : report.divided) {
@@ -86,7 +86,7 @@ Report take_report(WireReader& reader, int32_t size) {
   report.needed = reader.take<int32_t>();
   report.failed.resize(reader.take_count(sizeof(uint64_t)));
   for (Seq& seq : report.failed) seq = Seq(reader.take<uint64_t>());
-  report.had = take_shards(reader, size);
+  report.received = take_shards(reader, size);
   report.closed = take_shards(reader, size);
   report.divided.resize(reader.take_count(sizeof(uint64_t) + sizeof(int32_t)));
   for (auto& [seq, shard] : report.divided) {
@@ -113,11 +113,12 @@ Report take_report(WireReader& reader, int32_t size) {
   return report;
 }
 
-std::optional<uint64_t> find_mask(const std::vector<HadShard>& shards, Seq seq,
+std::optional<uint64_t> find_mask(const std::vector<ReceivedShard>& shards, Seq seq,
                                   int32_t number) {
-  const auto it = std::lower_bound(
-      shards.begin(), shards.end(), std::pair(seq, number),
-      [](const HadShard& h, const auto& k) { return std::pair(h.seq, h.shard) < k; });
+  const auto it = std::lower_bound(shards.begin(), shards.end(), std::pair(seq, number),
+                                   [](const ReceivedShard& h, const auto& k) {
+                                     return std::pair(h.seq, h.shard) < k;
+                                   });
   if (it == shards.end() || it->seq != seq || it->shard != number) return std::nullopt;
   return it->mask;
 }
@@ -125,7 +126,7 @@ std::optional<uint64_t> find_mask(const std::vector<HadShard>& shards, Seq seq,
 }  // namespace
 
 std::optional<uint64_t> Report::mask_of(Seq seq, int32_t number) const {
-  return find_mask(had, seq, number);
+  return find_mask(received, seq, number);
 }
 
 std::optional<uint64_t> Report::closed_mask_of(Seq seq, int32_t number) const {

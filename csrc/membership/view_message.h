@@ -24,11 +24,11 @@ struct Ballot {
 };
 
 // Result that a member has received and accepted, exposed to its caller or not.
-struct HadShard {
+struct ReceivedShard {
   Seq seq;
   int32_t shard = 0;  // number of the shard or part in the cut
   uint64_t mask = 0;  // fingerprint, equal for equal masks
-  friend bool operator==(const HadShard&, const HadShard&) = default;
+  friend bool operator==(const ReceivedShard&, const ReceivedShard&) = default;
 };
 
 // Report of a member on the skippable operations of its group.
@@ -43,10 +43,10 @@ struct Report {
   Seq passed;               // last such operation; it has none of them; 0: no copy
   // Results that it has received, beyond or within `settled`; ascending by (seq,
   // shard).
-  std::vector<HadShard> had;
+  std::vector<ReceivedShard> received;
   // Shards that it closed in this view as the owner and gave up. If another member has
   // received the same result, it takes the result back. Ascending by (seq, shard).
-  std::vector<HadShard> closed;
+  std::vector<ReceivedShard> closed;
   // Shards up to `settled` whose result it can send only for the parts of their cut;
   // ascending.
   std::vector<std::pair<Seq, int32_t>> divided;

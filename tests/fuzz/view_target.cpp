@@ -39,7 +39,8 @@ class Host final : public ViewChangeHost {
     report.settled = Seq(990);
     report.kept = Seq(900);
     report.lost = RankSet(size_);
-    for (uint64_t seq = 991; seq < 996; ++seq) report.had.push_back({Seq(seq), 0, seq});
+    for (uint64_t seq = 991; seq < 996; ++seq)
+      report.received.push_back({Seq(seq), 0, seq});
     return report;
   }
   void on_promise() override {}
@@ -99,7 +100,7 @@ Report take_report(Input& input, int32_t size) {
   for (size_t n = input.below(8); n-- > 0;) report.failed.push_back(take_seq(input));
   report.lost = take_members(input, size);
   for (size_t n = input.below(8); n-- > 0;)
-    report.had.push_back({take_seq(input), input.byte() % size, input.byte()});
+    report.received.push_back({take_seq(input), input.byte() % size, input.byte()});
   return report;
 }
 

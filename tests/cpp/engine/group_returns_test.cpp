@@ -336,7 +336,7 @@ TEST_CASE("a member is not taken back on trust if its results were dropped") {
   join.report.kept = Seq(3);
   join.report.lost = RankSet(4);
   const bool has_another_result = GENERATE(false, true);
-  if (has_another_result) join.report.had = {{Seq(2), 0, 12345}};
+  if (has_another_result) join.report.received = {{Seq(2), 0, 12345}};
   const auto bytes = membership::encode(join);
   transport::FrameHeader header;
   header.kind = transport::FrameKind::kView;

@@ -16,7 +16,7 @@ namespace {
 
 // Report of a member that has received all results up to operation 5, and keeps none of
 // them.
-Report had_up_to_5(int32_t size) {
+Report received_up_to_5(int32_t size) {
   Report report = report_of(size, 5, 5);
   report.kept = Seq(6);
   return report;
@@ -68,9 +68,9 @@ TEST_CASE("a member to exclude is asked if open operations need it") {
       for (const int32_t r : {0, 1, 2}) {
         // If 2 members are needed, ranks 1 and 2 have received the result, so they
         // compute no other.
-        const bool has_had = needed == 2 && r > 0;
-        if (has_had) members[r].mine = had_up_to_5(4);
-        members[r].mine.open = Seq(has_had ? 0 : 5);
+        const bool has_received = needed == 2 && r > 0;
+        if (has_received) members[r].mine = received_up_to_5(4);
+        members[r].mine.open = Seq(has_received ? 0 : 5);
         members[r].mine.needed = needed;
       }
       if (!answers) members.is_lost = without({3});
@@ -91,14 +91,14 @@ TEST_CASE("a member to exclude is asked if open operations need it") {
 
 TEST_CASE("a member asked late for a result that only it keeps has time to answer") {
   struct Row {
-    bool has_had, answers;
+    bool has_received, answers;
   };
   for (const Row& row : {Row{true, true}, Row{true, false}, Row{false, true}}) {
     Members members(5);
     members.is_lost = row.answers ? without({0}) : without({0, 4});
     for (auto& m : members.all) m->verdict = std::nullopt;  // does not rejoin at once
     for (const int32_t r : {2, 3})
-      if (row.has_had) members[r].mine = had_up_to_5(5);
+      if (row.has_received) members[r].mine = received_up_to_5(5);
     members[1].mine.open = Seq(5);
     members[1].mine.needed = 2;
     members[1].change.exclude(Rank(4), members.now);
@@ -108,13 +108,13 @@ TEST_CASE("a member asked late for a result that only it keeps has time to answe
     CHECK(members.view(1).number == 1);
     CHECK(members.count(ViewStep::kPrepare) == 2);
     members.run(milliseconds(10));
-    INFO(row.has_had << " " << row.answers);
-    const bool waits = row.has_had && !row.answers;
+    INFO(row.has_received << " " << row.answers);
+    const bool waits = row.has_received && !row.answers;
     CHECK((members.view(1).number == 1) == waits);
     // The wait takes no longer than for any other silent member.
     members.run(milliseconds(400));
     CHECK(members.view(1).number == 2);
-    CHECK(members.view(1).has(Rank(4)) == (row.has_had && row.answers));
+    CHECK(members.view(1).has(Rank(4)) == (row.has_received && row.answers));
   }
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("a refusal from before the member heard of another view has no effect"
   const bool has_dropped = GENERATE(false, true);
   LeftOut members;
   Member& out = members[2];
-  out.mine.had = {{Seq(5), 0, 77}};
+  out.mine.received = {{Seq(5), 0, 77}};
   tell(members);
   REQUIRE(members.post.back().message.step == ViewStep::kJoin);
   ViewMessage refusal;
@@ -219,7 +219,7 @@ TEST_CASE("a refusal from before the member heard of another view has no effect"
   newer.step = ViewStep::kView;
   newer.proposed = members.view(2);
   newer.view = newer.proposed->number += 2;
-  if (has_dropped) out.mine.had.clear();
+  if (has_dropped) out.mine.received.clear();
   CHECK(out.change.on_message(Rank(0), newer, members.now).is_ok());
   CHECK(out.change.on_message(Rank(1), refusal, members.now).is_ok());
   CHECK(out.refusals.empty());
@@ -278,9 +278,9 @@ const Status kNeverSaid(Code::kRetryLater, "");
 
 // The operation failed on the other members. Rank 2 alone has received a result of it,
 // and the others cannot compare that result.
-struct HadAlone : LeftOut {
-  HadAlone() {
-    (*this)[2].mine.had = {{Seq(5), 0, 77}};
+struct ReceivedAlone : LeftOut {
+  ReceivedAlone() {
+    (*this)[2].mine.received = {{Seq(5), 0, 77}};
     for (const int32_t r : {0, 1}) (*this)[r].verdict = kNeverSaid;
   }
 };
@@ -288,7 +288,7 @@ struct HadAlone : LeftOut {
 }  // namespace
 
 TEST_CASE("a member with a result that none can compare is refused after all answers") {
-  HadAlone members;
+  ReceivedAlone members;
   members.run(milliseconds(20));
   REQUIRE(members[2].refusals.size() == 1);
   CHECK(members[2].refusals[0].find("up to operation 5, no other member has") !=
@@ -305,7 +305,7 @@ TEST_CASE("a member with a result that none can compare is refused after all ans
 }
 
 TEST_CASE("a member with a result that one member can compare asks it without delay") {
-  HadAlone members;
+  ReceivedAlone members;
   members[1].verdict = Status::ok();
   members.run(milliseconds(20));
   CHECK(members[2].refusals.empty());
@@ -313,7 +313,7 @@ TEST_CASE("a member with a result that one member can compare asks it without de
 }
 
 TEST_CASE("no member is refused while one answer may still come") {
-  HadAlone members;
+  ReceivedAlone members;
   members[1].verdict.reset();
   std::vector<int32_t> sponsors;
   members.is_lost = [&](const Letter& letter) {
@@ -329,10 +329,10 @@ TEST_CASE("no member is refused while one answer may still come") {
 }
 
 TEST_CASE("a member whose operation has failed meanwhile asks without its result") {
-  HadAlone members;
+  ReceivedAlone members;
   members.is_lost = [&](const Letter& letter) {
     if (letter.from == Rank(1) && letter.message.step == ViewStep::kRefuse) {
-      members[2].mine.had.clear();
+      members[2].mine.received.clear();
       for (const int32_t r : {0, 1}) members[r].verdict = Status::ok();
     }
     return false;
@@ -343,7 +343,7 @@ TEST_CASE("a member whose operation has failed meanwhile asks without its result
 }
 
 TEST_CASE("answers of another view are asked for again") {
-  HadAlone members;
+  ReceivedAlone members;
   tell(members);
   // Rank 0 has refused. Rank 1 refuses in a view that rank 2 does not know yet.
   ViewMessage refusal;

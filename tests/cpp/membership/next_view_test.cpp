@@ -25,9 +25,9 @@ ViewPlan plan_of(int32_t size, std::map<Rank, Report> answers) {
 
 bool has(const Report& report, Seq seq, int32_t number) {
   return seq <= report.settled ||
-         std::any_of(report.had.begin(), report.had.end(), [&](const HadShard& h) {
-           return h.seq == seq && h.shard == number;
-         });
+         std::any_of(
+             report.received.begin(), report.received.end(),
+             [&](const ReceivedShard& h) { return h.seq == seq && h.shard == number; });
 }
 
 // True if the result of this shard is in parts, in the random histories below.
@@ -118,7 +118,7 @@ TEST_CASE("a member without shards sends a result only if no other can") {
     ViewPlan plan = plan_of(4, {});
     for (int32_t r = 0; r < 4; ++r) plan.answers[Rank(r)] = report_of(4, 5, 4);
     for (const int32_t r : row.holders)
-      plan.answers[Rank(r)].had.push_back({Seq(5), 0, 1});
+      plan.answers[Rank(r)].received.push_back({Seq(5), 0, 1});
     plan.moved.insert(Rank(row.moved));
     const View next = next_view(old, plan);
     REQUIRE(next.held_at(Seq(5), 0) != nullptr);
@@ -143,7 +143,8 @@ TEST_CASE("a member that has closed a result which another has does not get it")
     INFO(row.name);
     ViewPlan plan = plan_of(4, {});
     for (int32_t r = 0; r < 4; ++r) plan.answers[Rank(r)] = report_of(4, 5, 4);
-    for (const int32_t r : row.has) plan.answers[Rank(r)].had.push_back({Seq(5), 1, 7});
+    for (const int32_t r : row.has)
+      plan.answers[Rank(r)].received.push_back({Seq(5), 1, 7});
     plan.answers[Rank(1)].closed.push_back({Seq(5), 1, row.closed});
     const View next = next_view(View::first_of(4), plan);
     CHECK(is_sound(next, 4));
@@ -182,7 +183,7 @@ TEST_CASE("a result that some member has stays with a holder") {
     ViewPlan plan = plan_of(4, {});
     for (int32_t r = 0; r < 4; ++r) plan.answers[Rank(r)] = report_of(4, 5, 4);
     for (const int32_t r : row.holders)
-      plan.answers[Rank(r)].had.push_back({Seq(5), 1, 1});
+      plan.answers[Rank(r)].received.push_back({Seq(5), 1, 1});
     for (const int32_t r : row.moved) plan.moved.insert(Rank(r));
     const View next = next_view(View::first_of(4), plan);
     INFO(row.name);
@@ -549,7 +550,7 @@ TEST_CASE("an excluded member takes its results along") {
   // Rank 1 has received a shard of operation 6, and waits for the rest.
   plan.answers[Rank(0)] = report_of(5, 6, 6);
   plan.answers[Rank(1)].settled = Seq(5);
-  plan.answers[Rank(1)].had = {{Seq(6), 0, 1}};
+  plan.answers[Rank(1)].received = {{Seq(6), 0, 1}};
   plan.answers[Rank(1)].open = Seq(6);
   CHECK(next_view(View::first_of(5), plan).members == RankSet::full(5));
   plan.answers.erase(Rank(0));
@@ -589,11 +590,11 @@ TEST_CASE("every next view keeps the rules") {
         mine.settled.value += static_cast<uint64_t>(below(3));
         mine.known.value =
             std::max(mine.known, mine.settled).value + static_cast<uint64_t>(below(4));
-        mine.had.clear();
+        mine.received.clear();
         for (Seq seq(mine.settled.value + 1); seq <= mine.known; ++seq.value)
           for (int32_t s = 0; s < old.cut_of(seq).num_numbers(); ++s)
             if (is_one(old.cut_of(seq), seq, s) && below(3) == 0)
-              mine.had.push_back({seq, s, 1});
+              mine.received.push_back({seq, s, 1});
         mine.divided.clear();
         for (Seq seq(1); seq <= mine.settled; ++seq.value)
           for (int32_t s = 0; s < std::ssize(old.cut_of(seq).owners); ++s)
@@ -642,7 +643,7 @@ TEST_CASE("every next view keeps the rules") {
       for (const auto& [r, report] : plan.joining) {
         Report& mine = reports[static_cast<size_t>(r.value)];
         mine.known = boundary;
-        mine.had.clear();
+        mine.received.clear();
       }
     }
   }

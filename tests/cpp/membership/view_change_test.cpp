@@ -372,7 +372,7 @@ TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
            Row{"it may be full", false, [](Members& m) { m[0].held_back = {}; }},
            Row{"the suspect's shard was acknowledged", false,
                [](Members& m) {
-                 m[1].mine.had = {{Seq(5), 3, 7}};
+                 m[1].mine.received = {{Seq(5), 3, 7}};
                }},
            Row{"another operation may be full", false,
                [](Members& m) { m[1].mine.known = Seq(6); }},
@@ -428,7 +428,7 @@ TEST_CASE("a suspect may have exposed results held from an earlier view") {
   for (const bool holds : {true, false}) {
     Members members(4);
     members[0].held_back = {Seq(5)};
-    if (holds) members[3].mine.had = {{Seq(5), 3, 7}};
+    if (holds) members[3].mine.received = {{Seq(5), 3, 7}};
     members[0].change.suspect(Rank(1), members.now);
     members.pump();
     REQUIRE(members.view(0).number == 2);

@@ -24,7 +24,7 @@ Report waiting(int32_t needed) {
 
 // Report of a member that has received all results up to `settled`, and keeps none of
 // them.
-Report had(uint64_t settled) {
+Report received(uint64_t settled) {
   Report report = report_of(4, settled, settled);
   report.kept = Seq(settled + 1);
   return report;
@@ -41,12 +41,14 @@ View held_by_3() {
 
 TEST_CASE("an open operation is in danger if too few members answered to compute it") {
   const View view = View::first_of(4);
-  const Reports three{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}, {Rank(2), had(4)}};
+  const Reports three{
+      {Rank(0), waiting(3)}, {Rank(1), waiting(3)}, {Rank(2), received(4)}};
   CHECK_FALSE(would_block(view, three, kAll));
   const Reports two{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}};
   CHECK(would_block(view, two, kAll));
   // No member waits for a result.
-  CHECK_FALSE(would_block(view, {{Rank(0), had(5)}, {Rank(1), had(5)}}, kAll));
+  CHECK_FALSE(
+      would_block(view, {{Rank(0), received(5)}, {Rank(1), received(5)}}, kAll));
   // Members that came later do not take part. They wait for a result that the others
   // compute.
   View later = view;
@@ -84,7 +86,8 @@ TEST_CASE("one of two members that have lost each other does not compute") {
 }
 
 TEST_CASE("a result of a silent holder is in danger if too few can compute another") {
-  Reports answers{{Rank(0), had(5)}, {Rank(1), waiting(4)}, {Rank(2), had(5)}};
+  Reports answers{
+      {Rank(0), received(5)}, {Rank(1), waiting(4)}, {Rank(2), received(5)}};
   answers[Rank(1)].open = Seq();
   CHECK(would_block(held_by_3(), answers, kAll));
   CHECK_FALSE(would_block(View::first_of(4), answers, kAll));
@@ -95,25 +98,26 @@ TEST_CASE("a result of a silent holder is in danger if too few can compute anoth
   CHECK_FALSE(would_block(held_by_3(), answers, kAll));
   answers[Rank(2)].failed = {Seq(5)};
   CHECK(would_block(held_by_3(), answers, kAll));
-  answers[Rank(1)] = had(5);  // no member lacks it
+  answers[Rank(1)] = received(5);  // no member lacks it
   CHECK_FALSE(would_block(held_by_3(), answers, kAll));
 }
 
 TEST_CASE("a member that waits in vain is in danger if the others are no majority") {
-  Report passed = had(5);
+  Report passed = received(5);
   passed.passed_from = passed.passed = Seq(5);
   Report lacks = waiting(1);
   lacks.open = Seq();
-  Reports answers{{Rank(0), had(5)}, {Rank(1), lacks}, {Rank(2), passed}};
+  Reports answers{{Rank(0), received(5)}, {Rank(1), lacks}, {Rank(2), passed}};
   CHECK(would_block(View::first_of(4), answers, kAll));
-  answers[Rank(3)] = had(5);
+  answers[Rank(3)] = received(5);
   CHECK_FALSE(would_block(View::first_of(4), answers, kAll));
 }
 
 TEST_CASE("a member that has received a result computes no other") {
   // Rank 1 waits for operation 5. Ranks 0 and 2 have received its result, and keep it
   // no more.
-  Reports answers{{Rank(0), had(5)}, {Rank(1), waiting(2)}, {Rank(2), had(5)}};
+  Reports answers{
+      {Rank(0), received(5)}, {Rank(1), waiting(2)}, {Rank(2), received(5)}};
   CHECK_FALSE(would_block(View::first_of(4), answers, kAll));
   CHECK(would_block(View::first_of(4), answers, Makers::kLacking));
   answers[Rank(1)].open = Seq();  // its caller is late

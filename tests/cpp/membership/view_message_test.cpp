@@ -125,7 +125,7 @@ TEST_CASE("numbers of shards and parts that no cut has are refused") {
   ViewMessage m;
   for (const int32_t number : {-1, kSize * (1 + Division::kMaxParts)}) {
     m = state;
-    m.report.had[0].shard = number;
+    m.report.received[0].shard = number;
     CHECK(is_refused(m));
     m = state;
     m.report.closed[0].shard = number;
@@ -209,16 +209,16 @@ TEST_CASE("bytes that no member sends are refused") {
     CHECK(is_refused(m));
   }
   m = state;
-  std::swap(m.report.had[0], m.report.had[1]);
+  std::swap(m.report.received[0], m.report.received[1]);
   CHECK(is_refused(m));
   m = state;
-  m.report.had[1] = m.report.had[0];
+  m.report.received[1] = m.report.received[0];
   CHECK(is_refused(m));
   m = state;
   m.report.closed[1] = m.report.closed[0];
   CHECK(is_refused(m));
   m = state;
-  m.report.had[1].seq = Seq(kMaxSeq + 1);
+  m.report.received[1].seq = Seq(kMaxSeq + 1);
   CHECK(is_refused(m));
   CHECK(is_refused(state, 2));  // rank 2 is in its set of lost connections
 }
