@@ -266,7 +266,7 @@ void register_states(BackendClass& backend) {
           py::arg("seq"), py::arg("rank"), py::arg("tag"),
           py::call_guard<py::gil_scoped_release>(),
           "Sends `rank` an int64 with this tag, whatever this thread does then: 1 as "
-          "soon as is_settled(seq, rank), -1 if this rank is out of the view before.")
+          "soon as is_acked(seq, rank), -1 if this rank is out of the view before.")
       .def_property_readonly(
           "is_waited_for",
           [](AikidoBackend& self) {
@@ -297,9 +297,9 @@ void register_returns(BackendClass& backend) {
           "This rank has what follows from the collectives up to `seq`: it will not "
           "call them.")
       .def(
-          "is_settled",
+          "is_acked",
           [](AikidoBackend& self, uint64_t seq, int except_rank) {
-            return self.communicator()->is_settled(Seq(seq), Rank(except_rank));
+            return self.communicator()->is_acked(Seq(seq), Rank(except_rank));
           },
           py::arg("seq"), py::arg("except_rank"),
           py::call_guard<py::gil_scoped_release>(),

@@ -143,7 +143,7 @@ class Operation : public transport::SendOwner,
   // Drops the received results. Requires: not started, and this member is excluded.
   virtual void start_over() {}
   // `rank` needs no result of this operation any more, and will not contribute.
-  virtual void on_settled(Rank) {}
+  virtual void on_acked(Rank) {}
   // A frame without payload: kAck, kAskPresent, kPresent.
   virtual void on_notice(Rank, const transport::FrameHeader&) {}
   // Adds the received results to `received`, in the order of shards, for a report.

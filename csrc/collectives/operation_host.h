@@ -95,7 +95,7 @@ class OperationHost {
   virtual uint64_t called_by(Rank rank) const = 0;
   // The last operation up to which `rank` needs no result, as far as known: it has the
   // results, or its calls have failed, or it goes on without them.
-  virtual uint64_t settled_by(Rank rank) const = 0;
+  virtual uint64_t acked_by(Rank rank) const = 0;
   // Ends the operation on all members, for an error found outside of a frame or call.
   virtual void fail_everywhere(Seq seq, const Status& why) = 0;
   // This owner closed a shard with `here` of the `total` bytes of `rank`'s

@@ -495,7 +495,7 @@ void PartialAllreduce::start_over() {
   cut();
 }
 
-void PartialAllreduce::on_settled(Rank rank) {
+void PartialAllreduce::on_acked(Rank rank) {
   if (has_failed()) return;
   // The member needs no result any more, so queued pieces for it are cancelled.
   if (pending_sends_ > 0) {

@@ -71,7 +71,7 @@ class PartialAllreduce final : public Operation {
   void on_called(Rank rank) override;
   void pass_over() override;
   void start_over() override;
-  void on_settled(Rank rank) override;
+  void on_acked(Rank rank) override;
   void on_notice(Rank from, const transport::FrameHeader& header) override;
   void report(std::vector<membership::ReceivedShard>& received) const override;
   void report_closed(std::vector<membership::ReceivedShard>& closed) const override;

@@ -100,7 +100,7 @@ RankSet PartialAllreduce::expected() const {
   RankSet ranks = participants_;
   if (is_passed_ || is_input_gone_) ranks.erase(host_->self());
   participants_.for_each([&](Rank r) {
-    if (r != host_->self() && host_->settled_by(r) >= seq_.value) ranks.erase(r);
+    if (r != host_->self() && host_->acked_by(r) >= seq_.value) ranks.erase(r);
   });
   return ranks;
 }
@@ -466,7 +466,7 @@ void PartialAllreduce::cancel_results(int32_t s) {
 bool PartialAllreduce::is_needed() const {
   bool is_needed = false;
   host_->view().members.for_each([&](Rank r) {
-    if (r != host_->self() && host_->settled_by(r) < seq_.value) is_needed = true;
+    if (r != host_->self() && host_->acked_by(r) < seq_.value) is_needed = true;
   });
   return is_needed;
 }

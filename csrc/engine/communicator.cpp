@@ -93,19 +93,19 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
 
 Status Communicator::wait_for_links(TimePoint deadline) {
   std::unique_lock lock(mutex_);
-  const auto is_settled = [this] {
+  const auto is_connected = [this] {
     return !refused_ ||
            std::all_of(is_linked_.begin(), is_linked_.end(), [](bool b) { return b; });
   };
   while (!links_changed_.wait_for(lock, std::min(deadline - clock_.now(), kGlance),
-                                  is_settled) &&
+                                  is_connected) &&
          clock_.now() < deadline) {
     lock.unlock();
     AIKIDO_TRY(failure());
     lock.lock();
   }
   if (!refused_) return refused_;
-  if (is_settled()) return Status::ok();
+  if (is_connected()) return Status::ok();
   std::string who;
   Rank culprit = kNoRank;
   for (size_t r = 0; r < is_linked_.size(); ++r) {
@@ -329,10 +329,10 @@ Status Communicator::pass_over(Seq seq) {
   return passed;
 }
 
-bool Communicator::is_settled(Seq seq, Rank except) {
-  bool is_settled = false;
-  engine_->run_and_wait([&] { is_settled = group_->is_settled(seq, except); });
-  return is_settled;
+bool Communicator::is_acked(Seq seq, Rank except) {
+  bool is_acked = false;
+  engine_->run_and_wait([&] { is_acked = group_->is_acked(seq, except); });
+  return is_acked;
 }
 
 void Communicator::seal(const Seal& seal) {
@@ -463,7 +463,7 @@ void Communicator::shutdown(Duration linger) {
   bool is_well = false;
   engine_->run_and_wait([&] {
     is_well = group_->failure().is_ok();
-    group_->ask_settled();
+    group_->ask_acked();
   });
   // Two separate waits: released calls enter the group first, and the group is asked
   // after that.

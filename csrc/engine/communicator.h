@@ -49,10 +49,10 @@ class Communicator final : private transport::Doorkeeper {
   // until abort(). kTimedOut names the missing members.
   Status join(const membership::Roster& roster, Epoch last, Duration timeout);
 
-  // As Group::pass_over() and Group::is_settled(). Both block for one turn of the
+  // As Group::pass_over() and Group::is_acked(). Both block for one turn of the
   // progress thread. No call may be made at the same time.
   Status pass_over(Seq seq);
-  bool is_settled(Seq seq, Rank except);
+  bool is_acked(Seq seq, Rank except);
   // As Group::seal(), behind the sends that were made before. Never blocks.
   void seal(const Seal& seal);
   // is_waited_for() is as Group::is_waited_for(). gone() returns the members from which

@@ -42,7 +42,7 @@ bool is_notice(FrameKind kind) {
          kind == FrameKind::kGoodbye || kind == FrameKind::kAskCalled ||
          kind == FrameKind::kAck || kind == FrameKind::kAskPresent ||
          kind == FrameKind::kPresent || kind == FrameKind::kNeed ||
-         kind == FrameKind::kAskSettled;
+         kind == FrameKind::kAskAcked;
 }
 
 bool is_abort(FrameKind kind) {
@@ -90,7 +90,7 @@ Group::Group(const Clock* clock, GroupOptions options)
   // A full log grows by half while its member is excluded (straggler/result_log.h).
   const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
   for (int32_t r = 0; r < options_.size; ++r) {
-    peers_.emplace_back(clock_, &epoch_, &announced_, &settled_,
+    peers_.emplace_back(clock_, &epoch_, &announced_, &acked_,
                         options_.operation.window_bytes, most_results);
   }
 }
@@ -189,7 +189,7 @@ void Group::start_held(Active& active) {
                                  options_.name, self());
   if (!fits) fail(*operation, fits, true);
   check_lost(*operation);
-  settle(operation->seq().value);
+  retire(operation->seq().value);
 }
 
 // Note [a barrier waits for earlier calls]
@@ -277,7 +277,7 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   heartbeats_.on_heard(from);
   note_called(from, header.called);
   trace_.on_frame_begin(from, header);
-  note_settled(from, header.called + static_cast<uint64_t>(int64_t{header.settled}));
+  note_acked(from, header.called + static_cast<uint64_t>(int64_t{header.acked}));
   if (is_abort(header.kind)) {
     if (header.seq > called_ + kMaxFailedAhead)
       return too_far_ahead(header.seq, called_);
@@ -361,8 +361,8 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
       return;
     case FrameKind::kAskCalled:
       return peer(from).on_asked(header.seq);
-    case FrameKind::kAskSettled:
-      return peer(from).on_asked_settled(header.seq);
+    case FrameKind::kAskAcked:
+      return peer(from).on_asked_acked(header.seq);
     case FrameKind::kView:
     case FrameKind::kViewFirst:
       return on_view_frame(from, header);
@@ -394,7 +394,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
   if (header.kind == FrameKind::kContrib && header.offset == 0 &&
       operation->call().policy.has_stand_ins())
     check_lost(*operation);
-  settle(header.seq);
+  retire(header.seq);
   if (operation->call().is_partial()) update_known();
 }
 
@@ -461,7 +461,7 @@ size_t Group::recall(Rank to, transport::MessageId id) {
 }
 
 void Group::on_over(Seq seq) {
-  settle(seq.value);
+  retire(seq.value);
   const auto it = sending_.find(seq.value);
   if (it != sending_.end() && !it->second->is_sending()) sending_.erase(it);
 }
@@ -492,7 +492,7 @@ void Group::on_time(TimePoint now) {
     if (operation->has_failed()) continue;  // waits for its caller only
     const auto look = operation->next_look();
     if (look && *look <= now) operation->on_time(now);
-    settle(operation->seq().value);
+    retire(operation->seq().value);
     const auto it = active_.find(operation->seq().value);
     if (it == active_.end()) continue;
     if (it->second.probe_at <= now && operation->is_started()) {
@@ -588,7 +588,7 @@ void Group::end_turn() {
 }
 
 void Group::update_known() {
-  update_settled();
+  update_acked();
   uint64_t known = called_;
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
     if (it->first != known + 1 || !it->second.operation->is_committed()) break;

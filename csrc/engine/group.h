@@ -85,15 +85,15 @@ class Group final : public transport::Timed,
   // for example by a copied state. They count as called, and their results are dropped.
   // If this member is excluded, refused or not, it asks to rejoin with that state only.
   // It still serves its own shards. Requires: the giver of the state and all other
-  // members of its view had all results up to `seq` (is_settled() there). Then no
+  // members of its view had all results up to `seq` (is_acked() there). Then no
   // member decides their results again. Fails without a change: kInvalidArgument if a
   // call up to `seq` is in progress, a later one was made, or one is strict;
   // kRetryLater if more results were received.
   Status pass_over(Seq seq);
   // True if this member is in the view, and all its members except `except` have all
   // results up to `seq` that this member has. Then `except` may get a state with them.
-  bool is_settled(Seq seq, Rank except) const;
-  // Sends a Seal as soon as is_settled() is true for it, or this member is excluded.
+  bool is_acked(Seq seq, Rank except) const;
+  // Sends a Seal as soon as is_acked() is true for it, or this member is excluded.
   void seal(const Seal& seal);
   // True if others have called operations that cannot end without this member.
   bool is_waited_for() const;
@@ -105,7 +105,7 @@ class Group final : public transport::Timed,
   void leave();
   bool is_drained() const;  // no message is queued or being sent any more
   bool is_busy() const;     // calls are in progress, or others lack results of them
-  void ask_settled();       // members answer as soon as they need no more results
+  void ask_acked();         // members answer as soon as they need no more results
   void close_links();       // end of leave(): fails everything that is still open
 
   // View with the members that take part in skippable calls.
@@ -136,7 +136,7 @@ class Group final : public transport::Timed,
   void on_frame(Rank from, const transport::FrameHeader& header) override;
   void on_link_lost(Rank from, const Status& why) override;
   uint64_t called() const override { return announced_; }
-  int32_t settled() const override;
+  int32_t acked() const override;
   transport::WakePolicy wake_policy(Rank from) const override;
 
   // OperationHost
@@ -163,7 +163,7 @@ class Group final : public transport::Timed,
   bool suspect(Rank rank) override;
   void restore_owners(Rank late) override;
   uint64_t called_by(Rank rank) const override;
-  uint64_t settled_by(Rank rank) const override;
+  uint64_t acked_by(Rank rank) const override;
   void on_over(Seq seq) override;
   void note_share(Rank rank, size_t here, size_t total) override;
   void note_given(size_t bytes) override;
@@ -211,7 +211,7 @@ class Group final : public transport::Timed,
   void on_first_policy();
   Seq first_agreed() const;
   std::vector<membership::ReceivedShard> received_from(uint64_t seq) const;
-  void note_settled(Rank from, uint64_t settled);
+  void note_acked(Rank from, uint64_t acked);
   // Exclusion and return (group_returns.cpp).
   Status check_passable(uint64_t seq) const;
   void drop_passed(uint64_t seq, bool is_out);
@@ -235,7 +235,7 @@ class Group final : public transport::Timed,
   void trim_kept();
   void note_failed(uint64_t seq, const Status& why);
   void tell_failed();
-  void update_settled();
+  void update_acked();
   void note_owners(const membership::View& view);
   uint64_t received_by_all() const;
   std::vector<straggler::Ownership::Change> owner_changes() const;
@@ -243,7 +243,7 @@ class Group final : public transport::Timed,
   Status hopeless(const collectives::Operation& operation) const;
   void start_held(Active& active);
   void start_barriers();
-  void settle(uint64_t seq);
+  void retire(uint64_t seq);
   void update_known();
   bool is_reachable(Rank rank) const;
   Status unreachable(Rank rank) const;
@@ -278,7 +278,7 @@ class Group final : public transport::Timed,
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> sending_;
   std::map<Seq, Status> failed_;  // failures that others may still need, with reasons
   uint64_t forgotten_ = 0;        // results up to this number are not kept for a rejoin
-  uint64_t settled_ = 0;          // this member needs no result up to this number
+  uint64_t acked_ = 0;            // this member needs no result up to this number
   uint64_t passed_from_ = 0, passed_ = 0;  // range of the last pass_over()
   uint64_t dropped_from_ = 0;   // to passed_: receivers of the results unknown; 0: none
   std::set<uint64_t> unheard_;  // skipped by pass_over(), and no frame has come yet

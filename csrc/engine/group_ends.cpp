@@ -34,7 +34,7 @@ constexpr auto is_open = [](const auto& active) {
 }  // namespace
 
 // Removes the operation if it is over, and counts it.
-void Group::settle(uint64_t seq) {
+void Group::retire(uint64_t seq) {
   const auto it = active_.find(seq);
   if (it == active_.end()) return;
   const Operation& current = *it->second.operation;
@@ -69,7 +69,7 @@ void Group::settle(uint64_t seq) {
   if (is_kept) keep(seq, operation);
   if (operation->is_sending()) sending_.emplace(seq, operation);
   active_.erase(it);
-  update_settled();
+  update_acked();
   if (is_kept) note_full(operation->call().bytes());
   start_barriers();
 }
@@ -113,7 +113,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   const auto it = active_.find(seq.value);
   if (it == active_.end()) return;
   if (it->second.held) return start_held(it->second);
-  if (operation.is_started()) return settle(seq.value);
+  if (operation.is_started()) return retire(seq.value);
   drop_incoming(seq.value);
   note_dropped(seq.value);
   if (seq.value <= passed_) {  // nobody will call it
@@ -123,7 +123,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   // Only the reason is kept for the caller, which has not called yet.
   ++num_failed_ahead_;
   it->second.operation = failed_operation(seq, why);
-  update_settled();
+  update_acked();
 }
 
 void Group::note_dropped(uint64_t seq) {
@@ -196,7 +196,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     ++num_failed_ahead_;
     note_failed(seq, why);
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
-    update_settled();
+    update_acked();
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
              recent_calls_.find(seq) != nullptr) {
     // See Note [difference found late].
@@ -354,9 +354,9 @@ bool Group::is_drained() const {
 // more than half must agree. If all members that are done left at once, the last member
 // might be left alone. So a member stays until the others need no result of its calls,
 // and asks them to confirm that at once. A silent member may never confirm.
-void Group::ask_settled() {
+void Group::ask_acked() {
   if (last_partial_ == 0) return;
-  for (Peer& p : peers_) p.ask_settled(last_partial_);
+  for (Peer& p : peers_) p.ask_acked(last_partial_);
 }
 
 // Wake policy for data of this peer. Skippable calls are served by members that have
@@ -388,7 +388,7 @@ bool Group::is_busy() const {
   bool is_missed = false;
   if (closed_ && view().has(options_.self)) {
     const auto look = [&](Rank r) {
-      is_missed |= loss(r).is_ok() && settled_by(r) < last_partial_;
+      is_missed |= loss(r).is_ok() && acked_by(r) < last_partial_;
     };
     view().members.for_each(look);
     // A member that is excluded for a full log may never get the results it lacks.

@@ -55,11 +55,11 @@ Status Group::check_passable(uint64_t seq) const {
     if (!operation.has_failed() && !is_passable(operation.call()))
       return wrong(what + "no all_reduce that may skip; call it");
   }
-  if (view_change_.is_removed() && seq < settled_) {
-    return {Code::kRetryLater,
-            concat("rank ", options_.self.value, " has received all results up to ",
-                   settled_, ": the state behind collective ", seq,
-                   " is older; copy it again")};
+  if (view_change_.is_removed() && seq < acked_) {
+    return {
+        Code::kRetryLater,
+        concat("rank ", options_.self.value, " has received all results up to ", acked_,
+               ": the state behind collective ", seq, " is older; copy it again")};
   }
   return {};
 }
@@ -84,7 +84,7 @@ Status Group::pass_over(Seq upto) {
   for (const auto& policy : policies_)
     policy->history().on_called(options_.self, upto, clock_->now());
   drop_passed(seq, is_out);
-  settled_ = is_out ? seq : std::max(settled_, seq);
+  acked_ = is_out ? seq : std::max(acked_, seq);
   update_known();
   trim_kept();
   update_state();
@@ -107,7 +107,7 @@ void Group::drop_passed(uint64_t seq, bool is_out) {
       active_.erase(number);
     } else {
       operation->pass_over();
-      settle(number);
+      retire(number);
     }
   }
   if (!is_out) return;
@@ -121,7 +121,7 @@ void Group::pass_unheard(const std::shared_ptr<Operation>& operation) {
   const uint64_t seq = operation->seq().value;
   if (is_passable(operation->call())) {
     operation->pass_over();
-    return settle(seq);
+    return retire(seq);
   }
   const Status why(
       Code::kInvalidArgument,
@@ -135,15 +135,15 @@ void Group::pass_unheard(const std::shared_ptr<Operation>& operation) {
   active_.erase(seq);
 }
 
-bool Group::is_settled(Seq seq, Rank except) const {
-  if (!closed_ || view_change_.is_removed() || settled_ < seq.value) return false;
+bool Group::is_acked(Seq seq, Rank except) const {
+  if (!closed_ || view_change_.is_removed() || acked_ < seq.value) return false;
   if (mutated(Mutation::kUnsettledState)) return true;
-  bool is_settled = true;
+  bool is_acked = true;
   view().members.for_each([&](Rank r) {
     if (r == options_.self || r == except) return;
-    if (settled_by(r) < seq.value) is_settled = false;
+    if (acked_by(r) < seq.value) is_acked = false;
   });
-  return is_settled;
+  return is_acked;
 }
 
 // Note [seals]
@@ -160,7 +160,7 @@ void Group::send_seals() {
   std::vector<Seal> left;
   for (const Seal& seal : std::exchange(seals_, {})) {
     if (!closed_ || !peer(seal.to).lost) continue;
-    const bool may_be_used = is_settled(seal.seq, seal.to);
+    const bool may_be_used = is_acked(seal.seq, seal.to);
     // Another view decides the results that lost members lack, if there can be one.
     const bool may_change = !view_change_.is_removed() && view_change_.has_majority();
     if (!may_be_used && may_change) {
@@ -255,9 +255,9 @@ void Group::stay_excluded_if_full() {
 // it keeps for its own caller count too. A member that has just copied a state keeps
 // nothing, and has no better way to return.
 bool Group::is_too_much(const membership::Report& report) const {
-  if (!may_leave() || report.kept > report.settled) return false;
+  if (!may_leave() || report.kept > report.acked) return false;
   uint64_t bytes = 0;
-  for (auto it = kept_.upper_bound(report.settled.value); it != kept_.end(); ++it)
+  for (auto it = kept_.upper_bound(report.acked.value); it != kept_.end(); ++it)
     bytes += charge_of(*it->second);
   return bytes > options_.log_bytes / 2;
 }

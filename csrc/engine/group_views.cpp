@@ -70,7 +70,7 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
   if (it == active_.end() || it->second.operation->has_failed()) return;
   const auto operation = it->second.operation;
   operation->on_notice(from, header);
-  settle(header.seq);
+  retire(header.seq);
   update_known();
 }
 
@@ -95,7 +95,7 @@ void Group::restore_owners(Rank late) {
   view().members.for_each([&](Rank r) {
     const bool is_idle =
         r != late && !view().is_owner(r) && !view_change_.is_suspected(r);
-    if (!is_idle || !peer(r).lost || called_by(r) <= settled_) return;
+    if (!is_idle || !peer(r).lost || called_by(r) <= acked_) return;
     if (ownership_.would_serve(r,
                                suits(peer(r), ownership_, view().members.count(), now)))
       view_change_.restore(r, now);
@@ -107,9 +107,9 @@ uint64_t Group::called_by(Rank rank) const {
                                : peers_[static_cast<size_t>(rank.value)].called();
 }
 
-uint64_t Group::settled_by(Rank rank) const {
-  return rank == options_.self ? settled_
-                               : peers_[static_cast<size_t>(rank.value)].settled();
+uint64_t Group::acked_by(Rank rank) const {
+  return rank == options_.self ? acked_
+                               : peers_[static_cast<size_t>(rank.value)].acked();
 }
 
 // While no operation could skip, departed members did not matter to the view.
@@ -152,9 +152,9 @@ Seq Group::first_agreed() const {
 
 Report Group::report() const {
   Report report;
-  report.settled = Seq(settled_);
+  report.acked = Seq(acked_);
   note_calls(report);
-  report.kept = Seq(settled_ + 1);
+  report.kept = Seq(acked_ + 1);
   if (!kept_.empty()) report.kept = std::min(report.kept, Seq(kept_.begin()->first));
   // A strict operation in progress does not count, because operations behind it may be
   // forgotten.
@@ -171,12 +171,12 @@ Report Group::report() const {
   // An excluded member reports all its results, because the others may have different
   // ones. A member of the view reports from its last complete operation on, which
   // others lack most often.
-  report.received = received_from(view_change_.is_removed() ? 1 : settled_);
+  report.received = received_from(view_change_.is_removed() ? 1 : acked_);
   for (const auto& [seq, active] : active_)
     if (!active.operation->has_failed()) active.operation->report_closed(report.closed);
   std::sort(report.closed.begin(), report.closed.end(), is_before);
   const auto note_divided = [&](Seq seq, const collectives::Operation& operation) {
-    if (seq.value <= settled_)
+    if (seq.value <= acked_)
       for (const int32_t shard : operation.divided())
         report.divided.emplace_back(seq, shard);
   };
@@ -205,7 +205,7 @@ bool Group::can_do_without(Rank rank) const {
   };
   // A member that has joined since takes no part in operations that others have called
   // already.
-  uint64_t next = settled_ + 1;
+  uint64_t next = acked_ + 1;
   while (active_.contains(next)) ++next;
   bool is_called = false;
   view().members.for_each([&](Rank r) { is_called |= called_by(r) >= next; });
@@ -222,7 +222,7 @@ bool Group::can_do_without(Rank rank) const {
     view().participants(operation.seq()).for_each([&](Rank r) {
       // A member that waits in a call makes the next call when the first is over.
       const uint64_t its = called_by(r);
-      const bool waits = its + 1 == operation.seq().value && settled_by(r) < its;
+      const bool waits = its + 1 == operation.seq().value && acked_by(r) < its;
       if (r != rank && (its >= operation.seq().value || waits)) called.insert(r);
     });
     return operation.is_decided() ||
@@ -263,7 +263,7 @@ void Group::on_install(const View& view) {
     if (!operation->is_started())
       for (Peer& p : peers_) p.forget_results(seq);
     operation->on_view();
-    settle(seq);
+    retire(seq);
   }
   tell_failed();
   check_all_lost();
@@ -307,7 +307,7 @@ void Group::note_owners(const View& view) {
 // Highest operation up to which all members have everything: it is not kept here, not
 // in progress and not failed here.
 uint64_t Group::received_by_all() const {
-  uint64_t upto = std::min(settled_, first_agreed().value - 1);
+  uint64_t upto = std::min(acked_, first_agreed().value - 1);
   if (!kept_.empty()) upto = std::min(upto, kept_.begin()->first - 1);
   if (!failed_.empty()) upto = std::min(upto, failed_.begin()->first.value - 1);
   return upto;
@@ -327,14 +327,14 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     if (view().has(Rank(r)) && report.lost.contains(Rank(r)))
       return out(concat("its connection to rank ", r, " is broken"), true);
   }
-  if (report.settled.value < forgotten_ ||
+  if (report.acked.value < forgotten_ ||
       (!report.received.empty() && report.received.front().seq.value <= forgotten_ &&
        forgotten_ > past_[static_cast<size_t>(rank.value)].return_floor)) {
-    return out(concat("the results from operation ", report.settled.value + 1, " to ",
+    return out(concat("the results from operation ", report.acked.value + 1, " to ",
                       forgotten_, " are not kept any more"));
   }
   // Operations that this member has skipped are neither known nor kept here.
-  const bool lacks_passed = report.settled.value < passed_;
+  const bool lacks_passed = report.acked.value < passed_;
   if (!lacks_passed && is_too_much(report))
     return out("the results that it lacks fill half of the log");
   const uint64_t floor = past_[static_cast<size_t>(rank.value)].return_floor;
@@ -354,7 +354,7 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     if (!is_here && (theirs.seq.value <= passed_ || failed_.contains(theirs.seq)))
       return Status(Code::kRetryLater, "");
     // Not received here yet.
-    if (!is_here && theirs.seq.value > settled_) return std::nullopt;
+    if (!is_here && theirs.seq.value > acked_) return std::nullopt;
     if (!is_here || it->mask != theirs.mask) {
       return out(concat("it has seen another result of operation ", theirs.seq.value,
                         " than the others"));
@@ -415,49 +415,49 @@ void Group::change_owners() {
 
 // ---- results for others ----
 
-int32_t Group::settled() const {
-  const auto ahead = static_cast<int64_t>(settled_) - static_cast<int64_t>(announced_);
+int32_t Group::acked() const {
+  const auto ahead = static_cast<int64_t>(acked_) - static_cast<int64_t>(announced_);
   return static_cast<int32_t>(std::clamp<int64_t>(
       ahead, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
 }
 
-void Group::update_settled() {
+void Group::update_acked() {
   // Calls that fail because of a refusal have no results.
   if (!refused_) return;
-  const uint64_t before = settled_;
-  for (;; ++settled_) {
-    const auto it = active_.find(settled_ + 1);
+  const uint64_t before = acked_;
+  for (;; ++acked_) {
+    const auto it = active_.find(acked_ + 1);
     if (it == active_.end()) {
-      if (settled_ >= called_) break;
+      if (acked_ >= called_) break;
       continue;
     }
     const collectives::Operation& next = *it->second.operation;
     if (next.call().is_partial() && !next.is_committed() && !next.has_failed()) break;
   }
-  if (settled_ == before) return;
+  if (acked_ == before) return;
   trim_kept();
   for (Peer& p : peers_) p.answer();
   send_seals();
 }
 
-void Group::note_settled(Rank from, uint64_t settled) {
-  const uint64_t before = peer(from).settled();
-  if (!peer(from).note_settled(settled)) return;
+void Group::note_acked(Rank from, uint64_t acked) {
+  const uint64_t before = peer(from).acked();
+  if (!peer(from).note_acked(acked)) return;
   // Messages on their way to this member are not needed any more. Strict calls have
   // none.
   std::vector<std::shared_ptr<collectives::Operation>> over;
-  for (auto it = kept_.upper_bound(before); it != kept_.end() && it->first <= settled;
+  for (auto it = kept_.upper_bound(before); it != kept_.end() && it->first <= acked;
        ++it)
     over.push_back(it->second);
-  for (auto it = active_.upper_bound(before);
-       it != active_.end() && it->first <= settled; ++it) {
+  for (auto it = active_.upper_bound(before); it != active_.end() && it->first <= acked;
+       ++it) {
     const auto& operation = it->second.operation;
     if (operation->call().is_partial() && !operation->has_failed())
       over.push_back(operation);
   }
   for (const auto& operation : over) {
-    operation->on_settled(from);
-    settle(operation->seq().value);
+    operation->on_acked(from);
+    retire(operation->seq().value);
   }
   trim_kept();
   update_known();
@@ -492,7 +492,7 @@ void Group::tell_failed() {
     view().members.for_each([&](Rank r) {
       Peer& p = peer(r);
       const bool is_near = seq.value <= p.called() + kMaxFailedAhead;
-      if (r != options_.self && p.lost && is_near && settled_by(r) < seq.value)
+      if (r != options_.self && p.lost && is_near && acked_by(r) < seq.value)
         p.send_abort(seq, again);
     });
   }
@@ -530,13 +530,13 @@ void Group::trim_kept() {
   if ((kept_.empty() && failed_.empty() && unheard_.empty()) ||
       view_change_.is_removed() || is_promised())
     return;
-  uint64_t all = settled_;
-  uint64_t returning = settled_;
+  uint64_t all = acked_;
+  uint64_t returning = acked_;
   for (int32_t r = 0; r < options_.size; ++r) {
     const Peer& p = peer(Rank(r));
     if (Rank(r) == options_.self || !p.lost) continue;
     if (view().has(Rank(r))) {
-      all = std::min(all, p.settled());
+      all = std::min(all, p.acked());
     } else {
       returning = std::min(returning, past_[static_cast<size_t>(r)].return_floor);
     }

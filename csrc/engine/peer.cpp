@@ -79,11 +79,11 @@ class Peer::Notice final : public transport::SendOwner {
 };
 
 Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
-           const uint64_t* settled, uint64_t window_bytes, uint64_t log_bytes)
+           const uint64_t* acked, uint64_t window_bytes, uint64_t log_bytes)
     : clock_(clock),
       epoch_(epoch),
       own_called_(called),
-      asked_{{{called}, {settled}}},
+      asked_{{{called}, {acked}}},
       window_(window_bytes),
       early_(window_bytes),
       early_results_(log_bytes),
@@ -191,7 +191,7 @@ bool Peer::note_called(uint64_t called) {
 }
 
 void Peer::note_over(uint64_t seq, bool is_known) {
-  if (!is_known && seq > settled_ && seq > called_) {
+  if (!is_known && seq > acked_ && seq > called_) {
     failed_.insert(seq);
   } else {
     let_go(window_.on_over(seq));
@@ -303,10 +303,10 @@ void Peer::send_abort(Seq seq, const Status& why, uint64_t spared) {
   send(std::move(m));
 }
 
-bool Peer::note_settled(uint64_t settled) {
-  if (settled <= settled_) return false;
-  settled_ = settled;
-  while (!failed_.empty() && *failed_.begin() <= settled)
+bool Peer::note_acked(uint64_t acked) {
+  if (acked <= acked_) return false;
+  acked_ = acked;
+  while (!failed_.empty() && *failed_.begin() <= acked)
     let_go(window_.on_over(failed_.extract(failed_.begin()).value()));
   return true;
 }

@@ -30,11 +30,11 @@ namespace aikido::engine {
 class Peer {
  public:
   // These outlive the peer: `clock`; `epoch` of the view; `called`, the highest
-  // collective called here; `settled`, up to which no result is needed here.
+  // collective called here; `acked`, up to which no result is needed here.
   // `window_bytes` limits the data that one side may send before the other side has
   // called, and `log_bytes` limits the results.
   Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
-       const uint64_t* settled, uint64_t window_bytes, uint64_t log_bytes);
+       const uint64_t* acked, uint64_t window_bytes, uint64_t log_bytes);
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
@@ -65,8 +65,8 @@ class Peer {
   // Returns true if the number is new.
   bool note_called(uint64_t called);
   // The peer needs no result up to this collective. Returns true if the number is new.
-  bool note_settled(uint64_t settled);
-  uint64_t settled() const { return settled_; }
+  bool note_acked(uint64_t acked);
+  uint64_t acked() const { return acked_; }
   // The peer keeps no memory for collective `seq` any more. If the peer does not know
   // that yet (not `is_known`): not before it has acknowledged the collective.
   void note_over(uint64_t seq, bool is_known);
@@ -85,9 +85,9 @@ class Peer {
   // The peer asks for a frame when collective `seq` is called here.
   void on_asked(uint64_t seq) { note_asked(asked_[0], seq); }
   // Asks the peer to send a frame when it needs no result up to collective `seq`.
-  void ask_settled(uint64_t seq) { ask(transport::FrameKind::kAskSettled, seq); }
+  void ask_acked(uint64_t seq) { ask(transport::FrameKind::kAskAcked, seq); }
   // The peer asks for a frame when this member needs no result up to collective `seq`.
-  void on_asked_settled(uint64_t seq) { note_asked(asked_[1], seq); }
+  void on_asked_acked(uint64_t seq) { note_asked(asked_[1], seq); }
   // Sends the frames that were asked for and are due. Call it after each call, and when
   // either number has grown.
   void answer();
@@ -169,7 +169,7 @@ class Peer {
   Status gave_up_;
   std::array<std::vector<std::byte>, transport::kNumLanes> abort_text_;  // by lane
   uint64_t spared_ = 0;
-  uint64_t settled_ = 0;
+  uint64_t acked_ = 0;
   std::set<uint64_t> failed_;  // local failures that it has not acknowledged
   std::array<std::vector<std::byte>, transport::kNumLanes> view_;  // by lane
 };

@@ -71,10 +71,10 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
   auto fits = host_->compare(from, message.report);
   if (const Status reach = check_reach(from, message.report, ours); !reach) {
     fits = reach;
-  } else if (message.report.settled.value + 1 < view_.cuts.front().first.value) {
+  } else if (message.report.acked.value + 1 < view_.cuts.front().first.value) {
     fits = Status(Code::kPeerLost,
                   concat("rank ", from.value, " has all results up to operation ",
-                         message.report.settled.value, " only, and how those before ",
+                         message.report.acked.value, " only, and how those before ",
                          view_.cuts.front().first.value,
                          " are cut is not known any "
                          "more; copy the state of another rank and reconfigure"));

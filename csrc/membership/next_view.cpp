@@ -28,7 +28,7 @@ bool is_received(Seq seq, const Reports& reports) {
   return !mutated(Mutation::kHadMakesAnother) &&
          std::none_of(reports.begin(), reports.end(), has_failed) &&
          std::any_of(reports.begin(), reports.end(),
-                     [&](const auto& entry) { return seq <= entry.second.settled; });
+                     [&](const auto& entry) { return seq <= entry.second.acked; });
 }
 
 bool is_in_vain(const View& old, Rank rank, const Report& report,
@@ -50,7 +50,7 @@ bool is_in_vain(const View& old, Rank rank, const Report& report,
   return std::any_of(others.begin(), others.end(), [&](const auto& entry) {
     const Report& other = entry.second;
     if (other.passed == Seq()) return false;
-    for (Seq seq = std::max(other.passed_from, Seq(report.settled.value + 1));
+    for (Seq seq = std::max(other.passed_from, Seq(report.acked.value + 1));
          seq <= other.passed; ++seq.value)
       if (is_lost(seq)) return true;
     return false;
@@ -191,8 +191,8 @@ View next_view(const View& old, const ViewPlan& all) {
     next.members.insert(rank);
     next.seats[static_cast<size_t>(rank.value)] =
         old.seats[static_cast<size_t>(rank.value)];
-    boundary = std::max({boundary, report.known, report.settled});
-    low = std::min(low, report.settled);
+    boundary = std::max({boundary, report.known, report.acked});
+    low = std::min(low, report.acked);
     oldest = std::min(oldest, report.kept);
   }
   for (const auto& [rank, report] : plan.joining) {
@@ -201,7 +201,7 @@ View next_view(const View& old, const ViewPlan& all) {
     if (mutated(Mutation::kOldIncarnation)) seat.since = 1;
     if (mutated(Mutation::kReturnFillsPlace)) seat.first = Seq(1);
     next.seats[static_cast<size_t>(rank.value)] = seat;
-    low = std::min(low, report.settled);
+    low = std::min(low, report.acked);
     oldest = std::min(oldest, report.kept);
   }
   low = std::min(low, boundary);

@@ -226,16 +226,16 @@ void ViewChange::promise(const Ballot& ballot) {
 Status ViewChange::check_reach(Rank from, const Report& theirs,
                                const Report& ours) const {
   const uint64_t max_open = std::max(kMinOpen, kMaxOpenShards / view_.seats.size());
-  const uint64_t high = std::max(theirs.known.value, theirs.settled.value);
-  const uint64_t own_high = std::max(ours.known.value, ours.settled.value);
-  const bool is_ahead = high > ours.settled.value + max_open;
-  const bool is_behind = own_high > theirs.settled.value + max_open;
+  const uint64_t high = std::max(theirs.known.value, theirs.acked.value);
+  const uint64_t own_high = std::max(ours.known.value, ours.acked.value);
+  const bool is_ahead = high > ours.acked.value + max_open;
+  const bool is_behind = own_high > theirs.acked.value + max_open;
   if (!is_ahead && !is_behind) return Status::ok();
   return Status(
       Code::kProtocol,
       concat("rank ", from.value, " knows of operation ", high, " and has all up to ",
-             theirs.settled.value, ", rank ", self_.value, " knows of ", own_high,
-             " and has all up to ", ours.settled.value, ": at most ", max_open,
+             theirs.acked.value, ", rank ", self_.value, " knows of ", own_high,
+             " and has all up to ", ours.acked.value, ": at most ", max_open,
              " operations can be open"),
       from);
 }
@@ -326,8 +326,8 @@ bool ViewChange::can_spare(Rank rank) const {
   const auto& answers = attempt_->answers;
   Seq low(UINT64_MAX), high;
   for (const auto& [other, answer] : answers) {
-    low = std::min(low, answer.report.settled);
-    high = std::max({high, answer.report.known, answer.report.settled});
+    low = std::min(low, answer.report.acked);
+    high = std::max({high, answer.report.known, answer.report.acked});
   }
   for (Seq seq(low.value + 1); seq <= high; ++seq.value) {
     const Cut& cut = view_.cut_of(seq);

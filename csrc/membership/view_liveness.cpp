@@ -60,12 +60,12 @@ bool is_out_of_reach(const View& view, const Reports& answers, const Held& held,
 // First operation, from the lowest awaited operation on, that no member can send.
 Seq first_unkept(Seq seq, const Reports& answers) {
   const auto keeps = [&](const auto& entry) {
-    return seq >= entry.second.kept && seq <= entry.second.settled;
+    return seq >= entry.second.kept && seq <= entry.second.acked;
   };
   for (;;) {
     const auto it = std::find_if(answers.begin(), answers.end(), keeps);
     if (it == answers.end()) return seq;
-    seq = Seq(it->second.settled.value + 1);
+    seq = Seq(it->second.acked.value + 1);
   }
 }
 
@@ -86,7 +86,7 @@ bool would_block(const View& view, const Reports& answers, Makers makers) {
     if (open > report.known) return false;
     RankSet making(view.members.world_size());
     for (const auto& [rank, other] : answers) {
-      const bool makes = open > other.settled || makers == Makers::kParticipants;
+      const bool makes = open > other.acked || makers == Makers::kParticipants;
       const bool takes_part = view.takes_part(rank, open);
       if (makes && takes_part && !excluded.contains(rank)) making.insert(rank);
     }

@@ -57,7 +57,7 @@ std::vector<ReceivedShard> take_shards(WireReader& reader, int32_t size) {
 
 void append(std::vector<std::byte>& out, const Report& report) {
   append_value(out, report.known.value);
-  append_value(out, report.settled.value);
+  append_value(out, report.acked.value);
   append_value(out, report.kept.value);
   append_value(out, report.open.value);
   append_value(out, report.passed_from.value);
@@ -78,7 +78,7 @@ void append(std::vector<std::byte>& out, const Report& report) {
 Report take_report(WireReader& reader, int32_t size) {
   Report report;
   report.known = Seq(reader.take<uint64_t>());
-  report.settled = Seq(reader.take<uint64_t>());
+  report.acked = Seq(reader.take<uint64_t>());
   report.kept = Seq(reader.take<uint64_t>());
   report.open = Seq(reader.take<uint64_t>());
   report.passed_from = Seq(reader.take<uint64_t>());
@@ -103,9 +103,9 @@ Report take_report(WireReader& reader, int32_t size) {
                                             std::greater_equal()) == failed.end();
   const Seq last_failed = failed.empty() ? Seq() : failed.back();
   const Seq highest =
-      std::max({report.known, report.settled, report.kept, report.open, last_failed});
+      std::max({report.known, report.acked, report.kept, report.open, last_failed});
   const bool is_passed =
-      report.passed_from <= report.passed && report.passed <= report.settled;
+      report.passed_from <= report.passed && report.passed <= report.acked;
   if (!is_sorted || !is_passed || highest.value > kMaxSeq || report.needed < 0 ||
       report.needed > size)
     reader.ok = false;
@@ -134,12 +134,12 @@ std::optional<uint64_t> Report::closed_mask_of(Seq seq, int32_t number) const {
 }
 
 bool Report::has(Seq seq, int32_t number) const {
-  return seq <= settled || mask_of(seq, number).has_value();
+  return seq <= acked || mask_of(seq, number).has_value();
 }
 
 bool Report::keeps(const Cut& cut, Seq seq, int32_t number) const {
   if (!has(seq, number) || seq < kept || has_failed(seq)) return false;
-  if (seq > settled) return true;
+  if (seq > acked) return true;
   const int32_t shard = cut.shard_of(number);
   const bool is_in_parts =
       std::binary_search(divided.begin(), divided.end(), std::pair(seq, shard));

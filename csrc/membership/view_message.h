@@ -34,20 +34,20 @@ struct ReceivedShard {
 // Report of a member on the skippable operations of its group.
 struct Report {
   Seq known;                // last operation that it has called or heard of
-  Seq settled;              // it needs no results up to this operation
+  Seq acked;                // it needs no results up to this operation
   Seq kept;                 // it can send results to others from this operation on,
   std::vector<Seq> failed;  // but not of these, which failed; ascending
   Seq open;                 // first operation that it waits for; 0: none
   int32_t needed = 0;       // members that its open operations need
   Seq passed_from;          // first operation that it skipped through by a state copy
   Seq passed;               // last such operation; it has none of them; 0: no copy
-  // Results that it has received, beyond or within `settled`; ascending by (seq,
+  // Results that it has received, beyond or within `acked`; ascending by (seq,
   // shard).
   std::vector<ReceivedShard> received;
   // Shards that it closed in this view as the owner and gave up. If another member has
   // received the same result, it takes the result back. Ascending by (seq, shard).
   std::vector<ReceivedShard> closed;
-  // Shards up to `settled` whose result it can send only for the parts of their cut;
+  // Shards up to `acked` whose result it can send only for the parts of their cut;
   // ascending.
   std::vector<std::pair<Seq, int32_t>> divided;
   RankSet lost;  // members to which its connection is broken

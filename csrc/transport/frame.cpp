@@ -50,7 +50,7 @@ void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out) {
   put(out, 8, header.payload_bytes);
   put(out, 12, header.epoch);
   put(out, 16, header.tag);
-  put(out, 20, header.settled);
+  put(out, 20, header.acked);
   put(out, 24, header.seq);
   put(out, 32, header.offset);
   put(out, 40, header.total_bytes);
@@ -90,7 +90,7 @@ Result<FrameHeader> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   h.offset = get<uint64_t>(bytes, 32);
   h.total_bytes = get<uint64_t>(bytes, 40);
   h.called = get<uint64_t>(bytes, 48);
-  h.settled = get<int32_t>(bytes, 20);
+  h.acked = get<int32_t>(bytes, 20);
   h.view = get<uint32_t>(bytes, 56);
   // Written so that no sum of received numbers can overflow.
   if (h.offset > h.total_bytes || h.payload_bytes > h.total_bytes - h.offset) {

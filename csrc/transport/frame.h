@@ -43,7 +43,7 @@ enum class FrameKind : uint8_t {
   kAskPresent,   // asks if the receiver knows of collective `seq`
   kPresent,      // the sender knows of collective `seq`
   kNeed,         // requests the contribution that the receiver, a backup, has offered
-  kAskSettled,   // asks for a frame when the receiver needs no result up to `seq`
+  kAskAcked,     // asks for a frame when the receiver needs no result up to `seq`
   kAbortFirst,   // kAbort that travels ahead of later bulk data
 };
 inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kAbortFirst);
@@ -70,7 +70,7 @@ constexpr Lane lane_of(FrameKind kind) {
     case FrameKind::kAskPresent:
     case FrameKind::kPresent:
     case FrameKind::kNeed:
-    case FrameKind::kAskSettled:
+    case FrameKind::kAskAcked:
       return Lane::kControl;
     case FrameKind::kContrib:
     case FrameKind::kResult:
@@ -96,7 +96,7 @@ struct FrameHeader {
   uint64_t offset = 0;         // of this payload in its message, bytes
   uint64_t total_bytes = 0;    // of the message
   uint64_t called = 0;         // highest collective that the sender has called
-  int32_t settled = 0;         // no result needed up to `called + settled`
+  int32_t acked = 0;           // no result needed up to `called + acked`
   uint32_t view = 0;           // view of the sender (membership/view.h)
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;

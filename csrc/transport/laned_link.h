@@ -65,7 +65,7 @@ class LanedLink final : public Link {
       owner->on_lane_lost(why);
     }
     uint64_t called() const override { return owner->handler_->called(); }
-    int32_t settled() const override { return owner->handler_->settled(); }
+    int32_t acked() const override { return owner->handler_->acked(); }
     WakePolicy wake_policy(Rank from) const override {
       return owner->handler_->wake_policy(from);
     }

@@ -76,8 +76,8 @@ class LinkHandler {
   virtual void on_link_lost(Rank from, const Status& why) = 0;
   // Highest collective called here, for the `called` field of outgoing frames.
   virtual uint64_t called() const = 0;
-  // Value of the `settled` field of outgoing frames.
-  virtual int32_t settled() const = 0;
+  // Value of the `acked` field of outgoing frames.
+  virtual int32_t acked() const = 0;
   // Urgency of the data of that peer.
   virtual WakePolicy wake_policy(Rank from) const = 0;
 };

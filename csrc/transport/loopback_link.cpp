@@ -288,7 +288,7 @@ void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
   h.payload_bytes = static_cast<uint32_t>(chunk.bytes);
   h.extension_bytes = chunk.offset == 0 ? m.extension_bytes : uint8_t{0};
   h.called = handler_->called();
-  h.settled = handler_->settled();
+  h.acked = handler_->acked();
   Frame frame;
   frame.prefix_bytes = kHeaderBytes + h.extension_bytes;
   encode(h, std::span<std::byte, kHeaderBytes>(frame.prefix.data(), kHeaderBytes));

@@ -275,7 +275,7 @@ void StreamLink::begin_with(Prefix& prefix, const OutMessage& m, const Chunk& ch
   h.block = block;
   h.extension_bytes = chunk.offset == 0 ? m.extension_bytes : uint8_t{0};
   h.called = handler_->called();
-  h.settled = handler_->settled();
+  h.acked = handler_->acked();
   encode(h, std::span<std::byte, kHeaderBytes>(prefix.data.data(), kHeaderBytes));
   std::memcpy(prefix.data.data() + kHeaderBytes, m.extension.data(), h.extension_bytes);
   prefix.bytes = kHeaderBytes + h.extension_bytes;

@@ -127,7 +127,7 @@ void run_frame(std::span<const uint8_t> input) {
   std::memcpy(&header.offset, raw.data() + 32, 8);
   std::memcpy(&header.total_bytes, raw.data() + 40, 8);
   std::memcpy(&header.called, raw.data() + 48, 8);
-  std::memcpy(&header.settled, raw.data() + 20, 4);
+  std::memcpy(&header.acked, raw.data() + 20, 4);
   std::memcpy(&header.view, raw.data() + 56, 4);
   header.kind = static_cast<transport::FrameKind>(raw[3]);
   header.extension_bytes = static_cast<uint8_t>(raw[4]);

@@ -36,7 +36,7 @@ class Host final : public ViewChangeHost {
   Report report() const override {
     Report report;
     report.known = Seq(1000);
-    report.settled = Seq(990);
+    report.acked = Seq(990);
     report.kept = Seq(900);
     report.lost = RankSet(size_);
     for (uint64_t seq = 991; seq < 996; ++seq)
@@ -93,7 +93,7 @@ Rank take_rank(Input& input, int32_t size) {
 Report take_report(Input& input, int32_t size) {
   Report report;
   report.known = take_seq(input);
-  report.settled = take_seq(input);
+  report.acked = take_seq(input);
   report.kept = take_seq(input);
   report.open = take_seq(input);
   report.needed = static_cast<int32_t>(input.byte());

@@ -171,7 +171,7 @@ TEST_CASE(
   answers = call_all(cluster, call, {0, 1});
   REQUIRE(cluster.run_until_done(answers, milliseconds(800)));
   REQUIRE(is_out(cluster, 2));
-  for (const int32_t r : {0, 1}) cluster.group(r).ask_settled();
+  for (const int32_t r : {0, 1}) cluster.group(r).ask_acked();
   cluster.run_for(milliseconds(100));
   CHECK(cluster.group(0).is_busy());
   cluster.run_for(milliseconds(comes_back ? 1500 : 4000));
@@ -243,7 +243,7 @@ TEST_CASE("a seal is sent when the others have the results, whatever its giver c
   answers = call_all(cluster, call, {0, 1});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   // Rank 1 has not acknowledged the result yet.
-  REQUIRE_FALSE(cluster.group(0).is_settled(Seq(3), Rank(2)));
+  REQUIRE_FALSE(cluster.group(0).is_acked(Seq(3), Rank(2)));
   cluster.group(0).seal({Seq(3), Rank(2), 7});
   const auto word = cluster.receive(2, 0, 7, sizeof(int64_t));
   CHECK_FALSE(word->is_done());

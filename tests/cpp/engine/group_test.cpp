@@ -536,7 +536,7 @@ class Puppet final : public transport::LinkHandler {
   void on_frame(Rank, const transport::FrameHeader&) override {}
   void on_link_lost(Rank, const Status&) override { is_lost = true; }
   uint64_t called() const override { return 0; }
-  int32_t settled() const override { return 0; }
+  int32_t acked() const override { return 0; }
   transport::WakePolicy wake_policy(Rank) const override {
     return transport::WakePolicy::kNow;
   }

@@ -133,7 +133,7 @@ TEST_CASE("a member is busy until the others have all results of its calls") {
   auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   REQUIRE(all_ok(answers));
-  cluster.group(0).ask_settled();
+  cluster.group(0).ask_acked();
   cluster.run_for(milliseconds(10));
   CHECK(cluster.group(0).is_drained());
   CHECK(cluster.group(0).is_busy());  // rank 3 lacks the result of rank 2
@@ -156,7 +156,7 @@ TEST_CASE(
   call_all(cluster, other, {1});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   CHECK(answers[0]->status.code() == Code::kInvalidArgument);
-  cluster.group(0).ask_settled();
+  cluster.group(0).ask_acked();
   cluster.run_for(milliseconds(5));
   CHECK_FALSE(cluster.group(0).is_busy());  // ranks 2 and 3 have not called it
   answers = call_all(cluster, skip_sum_call(300), {2, 3});

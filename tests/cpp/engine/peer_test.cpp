@@ -22,8 +22,8 @@ struct Pair {
   RecordingHandler a, b;
   std::unique_ptr<Link> to_a;
   uint32_t epoch = 1;
-  uint64_t settled = 0;
-  Peer peer{&clock, &epoch, &a.num_called, &settled, 10 << 10, 10 << 10};
+  uint64_t acked = 0;
+  Peer peer{&clock, &epoch, &a.num_called, &acked, 10 << 10, 10 << 10};
 
   Pair() {
     auto [to_b, back] = network.connect(Rank(0), &a, Rank(1), &b);
@@ -69,8 +69,8 @@ TEST_CASE("a peer is told once of any number of calls") {
 TEST_CASE("a frame that goes at once tells the peer of calls") {
   ManualClock clock;
   uint32_t epoch = 1;
-  uint64_t called = 3, settled = 0;
-  Peer peer(&clock, &epoch, &called, &settled, 1000, 1000);
+  uint64_t called = 3, acked = 0;
+  Peer peer(&clock, &epoch, &called, &acked, 1000, 1000);
   const auto data = pattern(10);
   CHECK_FALSE(peer.send_at_once(message(1, data)));  // never connected
   auto owned = std::make_unique<SpyLink>();
@@ -121,23 +121,23 @@ TEST_CASE("a notice of later calls follows a notice that is on its way") {
 
 TEST_CASE("a peer that asks is told once when the operation is acknowledged") {
   Pair pair;
-  pair.settled = 2;
-  pair.peer.on_asked_settled(2);
+  pair.acked = 2;
+  pair.peer.on_asked_acked(2);
   pair.network.pump();
   CHECK(pair.count(FrameKind::kCalled) == 1);
-  pair.peer.on_asked_settled(4);
-  pair.settled = 3;
+  pair.peer.on_asked_acked(4);
+  pair.acked = 3;
   pair.peer.answer();
   pair.network.pump();
   CHECK(pair.count(FrameKind::kCalled) == 1);
-  pair.settled = 5;
+  pair.acked = 5;
   pair.peer.answer();
   pair.peer.answer();
   pair.network.pump();
   CHECK(pair.count(FrameKind::kCalled) == 2);
-  pair.peer.ask_settled(7);
+  pair.peer.ask_acked(7);
   pair.network.pump();
-  CHECK(pair.count(FrameKind::kAskSettled) == 1);
+  CHECK(pair.count(FrameKind::kAskAcked) == 1);
   CHECK(pair.b.last.seq == 7);
 }
 
@@ -258,7 +258,7 @@ TEST_CASE("a peer that is given up is lost for the given reason") {
 
 TEST_CASE("an abort arrives with its code, culprit and sentence") {
   Pair pair;
-  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, &pair.settled, 1, 1);
+  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, &pair.acked, 1, 1);
   std::vector<Status> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     const auto& text = pair.b.messages[h.seq];
@@ -280,7 +280,7 @@ TEST_CASE("an abort arrives with its code, culprit and sentence") {
 
 TEST_CASE("an abort of the group says which calls it spares") {
   Pair pair;
-  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, &pair.settled, 1, 1);
+  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, &pair.acked, 1, 1);
   const uint64_t told = 7;
   const auto extension = std::as_bytes(std::span(&told, 1));
   FrameHeader h;
@@ -321,7 +321,7 @@ TEST_CASE(
     "latter only") {
   Pair pair;
   const std::vector<std::byte> sent = pattern(600);  // three frames
-  Peer other(&pair.clock, &pair.epoch, &pair.a.num_called, &pair.settled, 0, 0);
+  Peer other(&pair.clock, &pair.epoch, &pair.a.num_called, &pair.acked, 0, 0);
   std::vector<std::pair<FrameKind, std::vector<std::byte>>> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     auto place = other.place_view(h);
@@ -377,9 +377,9 @@ TEST_CASE("the number up to which a peer has acknowledged only grows") {
   uint64_t called = 0;
   const ManualClock clock;
   Peer peer(&clock, &epoch, &called, &called, 1, 1);
-  CHECK(peer.settled() == 0);
-  CHECK(peer.note_settled(3));
-  CHECK_FALSE(peer.note_settled(3));
-  CHECK_FALSE(peer.note_settled(2));
-  CHECK(peer.settled() == 3);
+  CHECK(peer.acked() == 0);
+  CHECK(peer.note_acked(3));
+  CHECK_FALSE(peer.note_acked(3));
+  CHECK_FALSE(peer.note_acked(2));
+  CHECK(peer.acked() == 3);
 }

@@ -56,7 +56,7 @@ class IdleHost final : public collectives::OperationHost {
   bool suspect(Rank) override { return true; }
   void restore_owners(Rank) override {}
   uint64_t called_by(Rank) const override { return 0; }
-  uint64_t settled_by(Rank) const override { return 0; }
+  uint64_t acked_by(Rank) const override { return 0; }
   void fail_everywhere(Seq, const Status&) override {}
   void note_share(Rank, size_t, size_t) override {}
   void note_given(size_t) override {}

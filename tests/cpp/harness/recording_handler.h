@@ -41,7 +41,7 @@ struct RecordingHandler final : transport::LinkHandler {
     if (on_lost) on_lost();
   }
   uint64_t called() const override { return num_called; }
-  int32_t settled() const override { return 0; }
+  int32_t acked() const override { return 0; }
   transport::WakePolicy wake_policy(Rank) const override {
     return transport::WakePolicy::kNow;
   }

@@ -26,11 +26,11 @@ inline std::vector<Rank> ranks_of(std::initializer_list<int32_t> ranks) {
 // A report: the member knows operations up to `known`, needs no result up to the second
 // number, and has received these results beyond it.
 inline membership::Report report_of(
-    int32_t size, uint64_t known, uint64_t settled,
+    int32_t size, uint64_t known, uint64_t acked,
     std::vector<membership::ReceivedShard> received = {}) {
   membership::Report report;
   report.known = Seq(known);
-  report.settled = Seq(settled);
+  report.acked = Seq(acked);
   report.kept = Seq(1);
   report.received = std::move(received);
   report.lost = RankSet(size);

@@ -167,9 +167,9 @@ TEST_CASE(
   LeftOut members;
   for (int32_t r = 0; r < 3; ++r) members[r].mine = report_of(3, 5, 5);
   tell(members);
-  const auto has = [&](uint64_t settled) {
-    members[2].mine.known = members[2].mine.settled = Seq(settled);
-    members[2].mine.kept = Seq(settled + 1);
+  const auto has = [&](uint64_t acked) {
+    members[2].mine.known = members[2].mine.acked = Seq(acked);
+    members[2].mine.kept = Seq(acked + 1);
   };
   const auto is_lacking = [&](const View& view) {
     const Held* held = view.held_at(Seq(5), 0);
@@ -429,7 +429,7 @@ TEST_CASE(
 
 TEST_CASE("a member too far behind, or with operations without a cut, cannot return") {
   struct Row {
-    uint64_t known, settled, first_cut;
+    uint64_t known, acked, first_cut;
     const char* why;
   };
   for (const Row& row : {
@@ -444,7 +444,7 @@ TEST_CASE("a member too far behind, or with operations without a cut, cannot ret
     later.cuts.resize(1);
     later.cuts[0].owners = ranks_of({0, 1});
     later.cuts[0].divisions.clear();
-    members[2].mine = report_of(3, row.known, row.settled);
+    members[2].mine = report_of(3, row.known, row.acked);
     ViewMessage message;
     message.step = ViewStep::kView;
     message.view = 9;

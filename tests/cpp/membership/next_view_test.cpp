@@ -24,7 +24,7 @@ ViewPlan plan_of(int32_t size, std::map<Rank, Report> answers) {
 }
 
 bool has(const Report& report, Seq seq, int32_t number) {
-  return seq <= report.settled ||
+  return seq <= report.acked ||
          std::any_of(
              report.received.begin(), report.received.end(),
              [&](const ReceivedShard& h) { return h.seq == seq && h.shard == number; });
@@ -447,13 +447,7 @@ TEST_CASE("a member that would wait for a skipped result in vain is excluded") {
                {},
                {1, 2, 3, 4}},
            // Operation 5 may be strict, with a result that each member has received.
-           Row{"it is settled only",
-               {1, 2, 3, 4},
-               {},
-               {1},
-               {2, 3, 4},
-               {},
-               {1, 2, 3, 4}},
+           Row{"it is acked only", {1, 2, 3, 4}, {}, {1}, {2, 3, 4}, {}, {1, 2, 3, 4}},
            Row{"the others are no majority",
                {1, 2, 3},
                {2, 3},
@@ -475,7 +469,7 @@ TEST_CASE("a member that would wait for a skipped result in vain is excluded") {
     for (const int32_t r : row.answers) plan.answers[Rank(r)] = report_of(5, 8, 6);
     for (const int32_t r : row.lacking) {
       if (!plan.answers.contains(Rank(r))) continue;
-      plan.answers[Rank(r)].settled = Seq(4);
+      plan.answers[Rank(r)].acked = Seq(4);
       plan.answers[Rank(r)].open = Seq(5);
     }
     for (const int32_t r : row.forgetful) plan.answers[Rank(r)].kept = Seq(7);
@@ -549,7 +543,7 @@ TEST_CASE("an excluded member takes its results along") {
   CHECK(next_view(View::first_of(5), plan).members == set_of(5, {2, 3, 4}));
   // Rank 1 has received a shard of operation 6, and waits for the rest.
   plan.answers[Rank(0)] = report_of(5, 6, 6);
-  plan.answers[Rank(1)].settled = Seq(5);
+  plan.answers[Rank(1)].acked = Seq(5);
   plan.answers[Rank(1)].received = {{Seq(6), 0, 1}};
   plan.answers[Rank(1)].open = Seq(6);
   CHECK(next_view(View::first_of(5), plan).members == RankSet::full(5));
@@ -587,16 +581,16 @@ TEST_CASE("every next view keeps the rules") {
       for (int32_t r = 0; r < n; ++r) {
         Report& mine = reports[static_cast<size_t>(r)];
         if (!old.has(Rank(r))) continue;
-        mine.settled.value += static_cast<uint64_t>(below(3));
+        mine.acked.value += static_cast<uint64_t>(below(3));
         mine.known.value =
-            std::max(mine.known, mine.settled).value + static_cast<uint64_t>(below(4));
+            std::max(mine.known, mine.acked).value + static_cast<uint64_t>(below(4));
         mine.received.clear();
-        for (Seq seq(mine.settled.value + 1); seq <= mine.known; ++seq.value)
+        for (Seq seq(mine.acked.value + 1); seq <= mine.known; ++seq.value)
           for (int32_t s = 0; s < old.cut_of(seq).num_numbers(); ++s)
             if (is_one(old.cut_of(seq), seq, s) && below(3) == 0)
               mine.received.push_back({seq, s, 1});
         mine.divided.clear();
-        for (Seq seq(1); seq <= mine.settled; ++seq.value)
+        for (Seq seq(1); seq <= mine.acked; ++seq.value)
           for (int32_t s = 0; s < std::ssize(old.cut_of(seq).owners); ++s)
             if (is_in_parts(old.cut_of(seq), seq, s)) mine.divided.emplace_back(seq, s);
       }
@@ -609,13 +603,13 @@ TEST_CASE("every next view keeps the rules") {
       if (plan.answers.empty()) break;
       Seq boundary, low(UINT64_MAX);
       const auto note = [&](const auto& entry) {
-        low = std::min(low, entry.second.settled);
+        low = std::min(low, entry.second.acked);
       };
       for (const auto& [r, report] : plan.answers)
-        boundary = std::max({boundary, report.known, report.settled});
+        boundary = std::max({boundary, report.known, report.acked});
       for (int32_t r = 0; r < n; ++r) {
         const Report& theirs = reports[static_cast<size_t>(r)];
-        if (!old.has(Rank(r)) && below(2) == 0 && theirs.settled < boundary)
+        if (!old.has(Rank(r)) && below(2) == 0 && theirs.acked < boundary)
           plan.joining[Rank(r)] = theirs;
       }
       std::for_each(plan.answers.begin(), plan.answers.end(), note);

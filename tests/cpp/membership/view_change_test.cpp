@@ -367,7 +367,7 @@ TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
            Row{"another one has all of it", true,
                [](Members& m) {
                  m[0].held_back = {};
-                 m[1].mine.settled = Seq(5);
+                 m[1].mine.acked = Seq(5);
                }},
            Row{"it may be full", false, [](Members& m) { m[0].held_back = {}; }},
            Row{"the suspect's shard was acknowledged", false,
@@ -586,7 +586,7 @@ TEST_CASE("an attempt with lost messages is repeated, with growing pauses") {
 
 TEST_CASE("a report that reaches further than members can be apart is refused") {
   struct Row {
-    uint64_t known, settled;
+    uint64_t known, acked;
     bool is_right;
   };
   // Operation 5 is known, and operations up to 4 are acknowledged. With 4 members,
@@ -598,7 +598,7 @@ TEST_CASE("a report that reaches further than members can be apart is refused") 
     ViewMessage state;
     state.step = ViewStep::kState;
     state.ballot = {1, Rank(0)};
-    state.report = report_of(4, row.known, row.settled);
+    state.report = report_of(4, row.known, row.acked);
     const Status status = members[0].change.on_message(Rank(1), state, members.now);
     CHECK(status.is_ok() == row.is_right);
     if (!row.is_right) {

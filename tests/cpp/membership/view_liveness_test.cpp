@@ -22,11 +22,11 @@ Report waiting(int32_t needed) {
   return report;
 }
 
-// Report of a member that has received all results up to `settled`, and keeps none of
+// Report of a member that has received all results up to `acked`, and keeps none of
 // them.
-Report received(uint64_t settled) {
-  Report report = report_of(4, settled, settled);
-  report.kept = Seq(settled + 1);
+Report received(uint64_t acked) {
+  Report report = report_of(4, acked, acked);
+  report.kept = Seq(acked + 1);
   return report;
 }
 

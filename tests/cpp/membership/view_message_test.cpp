@@ -183,7 +183,7 @@ TEST_CASE("bytes that no member sends are refused") {
   m.report.known = Seq(kMaxSeq + 1);
   CHECK(is_refused(m));
   m = state;
-  m.report.settled = Seq(UINT64_MAX);
+  m.report.acked = Seq(UINT64_MAX);
   CHECK(is_refused(m));
   m = state;
   m.report.kept = Seq(kMaxSeq + 1);
@@ -192,7 +192,7 @@ TEST_CASE("bytes that no member sends are refused") {
   m.report.open = Seq(kMaxSeq + 1);
   CHECK(is_refused(m));
   m = state;
-  m.report.passed = Seq(m.report.settled.value + 1);
+  m.report.passed = Seq(m.report.acked.value + 1);
   CHECK(is_refused(m));
   m = state;
   m.report.passed_from = Seq(m.report.passed.value + 1);

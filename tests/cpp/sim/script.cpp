@@ -42,7 +42,7 @@ constexpr std::array kFrames = {
     FrameName{"ASK_PRESENT", FrameKind::kAskPresent},
     FrameName{"PRESENT", FrameKind::kPresent},
     FrameName{"NEED", FrameKind::kNeed},
-    FrameName{"ASK_SETTLED", FrameKind::kAskSettled},
+    FrameName{"ASK_ACKED", FrameKind::kAskAcked},
     FrameName{"PREPARE", FrameKind::kView, ViewStep::kPrepare},
     FrameName{"STATE", FrameKind::kView, ViewStep::kState},
     FrameName{"PROPOSE", FrameKind::kView, ViewStep::kPropose},

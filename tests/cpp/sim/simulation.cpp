@@ -72,7 +72,7 @@ class Simulation::Door final : public transport::LinkHandler {
     simulation_->look_at(self_);
   }
   uint64_t called() const override { return inside_->called(); }
-  int32_t settled() const override { return inside_->settled(); }
+  int32_t acked() const override { return inside_->acked(); }
   transport::WakePolicy wake_policy(Rank from) const override {
     return inside_->wake_policy(from);
   }
@@ -251,7 +251,7 @@ bool Simulation::pass_over(int32_t rank) {
   const int32_t giver = m.pass->b;
   const uint64_t seq = member(giver).group->handler()->called();
   if (seq < m.group->handler()->called()) return false;
-  if (!member(giver).group->is_settled(Seq(seq), Rank(rank))) return false;
+  if (!member(giver).group->is_acked(Seq(seq), Rank(rank))) return false;
   if (!checks_.may_pass(rank, giver, seq)) return false;
   const Status passed = m.group->pass_over(Seq(seq));
   log("rank ", rank, " passes over up to ", seq, ": ",

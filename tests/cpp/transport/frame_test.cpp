@@ -33,7 +33,7 @@ FrameHeader example() {
   h.seq = 5;
   h.total_bytes = 16384;
   h.called = 7;
-  h.settled = -3;
+  h.acked = -3;
   h.view = 2;
   return h;
 }
@@ -67,7 +67,7 @@ TEST_CASE("headers survive encoding and decoding") {
     h.offset = random() >> 1;
     h.total_bytes = h.offset + h.payload_bytes + (random() >> 8);
     h.called = random();
-    h.settled = static_cast<int32_t>(random());
+    h.acked = static_cast<int32_t>(random());
     h.view = static_cast<uint32_t>(random());
     auto decoded = decode(encoded(h));
     REQUIRE(decoded.is_ok());

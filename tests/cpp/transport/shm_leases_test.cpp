@@ -69,7 +69,7 @@ struct Keeper final : LinkHandler {
   }
   void on_link_lost(Rank, const Status&) override {}
   uint64_t called() const override { return 0; }
-  int32_t settled() const override { return 0; }
+  int32_t acked() const override { return 0; }
   WakePolicy wake_policy(Rank) const override { return WakePolicy::kNow; }
 
   StreamLink* link = nullptr;

@@ -59,7 +59,7 @@ class Backend:
         self.place = (rank, mail.size)
         self.num_calls = 40
         self.standing = "member"
-        self.settled = 40
+        self.acked = 40
         self.is_waited_for = False
         self.gone = []
         self.seals = []  # (seq, rank, tag)
@@ -72,8 +72,8 @@ class Backend:
         """Sends seals, as the progress thread does after each change."""
         left = []
         for seq, rank, tag in self.seals:
-            if seq <= self.settled or self.standing != "member":
-                word = 1 if seq <= self.settled else -1
+            if seq <= self.acked or self.standing != "member":
+                word = 1 if seq <= self.acked else -1
                 self.send([torch.tensor([word])], rank, tag)
             else:
                 left.append((seq, rank, tag))
@@ -137,13 +137,13 @@ def test_several_that_ask_share_one_snapshot():
 def test_a_state_is_of_no_use_before_the_others_have_all_that_is_in_it():
     _, (a, b, _) = exchanges()
     fetch = a.ask(1, step=3)
-    b._backend.settled = 39
+    b._backend.acked = 39
     b.look()
     b.answer(8, snapshot)
     assert not fetch.advance()
     assert fetch.has_head
     # The sender itself may now be in a call that waits for the asking rank.
-    b._backend.settled = 40
+    b._backend.acked = 40
     b._backend.send_seals()
     assert fetch.result(1.0, lambda: None).step == 8
 
@@ -151,7 +151,7 @@ def test_a_state_is_of_no_use_before_the_others_have_all_that_is_in_it():
 def test_a_donor_that_is_left_out_itself_takes_its_state_back():
     _, (a, b, _) = exchanges()
     fetch = a.ask(1, step=3)
-    b._backend.settled = 39
+    b._backend.acked = 39
     b.look()
     b.answer(8, snapshot)
     b._backend.standing = "refused"
@@ -210,11 +210,11 @@ def test_nobody_asks_long_who_is_waited_for_itself():
     # A transfer that has begun is finished, because that delays no waiting rank.
     again = a.ask(1, step=3)
     b.look()
-    b._backend.settled = 39
+    b._backend.acked = 39
     b.answer(8, snapshot)
 
     def settle():
-        b._backend.settled = 40
+        b._backend.acked = 40
         b._backend.send_seals()
 
     a._backend.is_waited_for = True
@@ -323,7 +323,7 @@ def test_a_patient_ask_is_answered_once_the_other_rank_is_ahead():
 def test_a_state_of_the_same_place_needs_no_seal():
     _, (a, b, _) = exchanges()
     fetch = a.ask(1, step=5, is_patient=True)
-    b._backend.settled = 39  # the seal is sent later
+    b._backend.acked = 39  # the seal is sent later
     b.look()
     b.answer(6, snapshot)
     assert fetch.result(0.0, lambda: None, own_place=(6, 39)) is None
