@@ -437,7 +437,7 @@ class Handle:
         is_refused = self._backend.standing == "refused"
         if is_refused or (copied.step, copied.call) != place:
             try:
-                self._backend.pass_over(copied.call)
+                self._backend.skip_through(copied.call)
             except RetryLaterError:
                 return None
             except ConfigError:

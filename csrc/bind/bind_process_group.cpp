@@ -289,9 +289,9 @@ void register_states(BackendClass& backend) {
 void register_returns(BackendClass& backend) {
   backend
       .def(
-          "pass_over",
+          "skip_through",
           [](AikidoBackend& self, uint64_t seq) {
-            adapter::raise_if_failed(self.communicator()->pass_over(Seq(seq)));
+            adapter::raise_if_failed(self.communicator()->skip_through(Seq(seq)));
           },
           py::arg("seq"), py::call_guard<py::gil_scoped_release>(),
           "This rank has what follows from the collectives up to `seq`: it will not "

@@ -139,7 +139,7 @@ class Operation : public transport::SendOwner,
   // The local member has copied a state that contains this operation, and will not call
   // it. The result is dropped, but the operation still sends and sums for the others.
   // Requires: not started.
-  virtual void pass_over() {}
+  virtual void skip_through() {}
   // Drops the received results. Requires: not started, and this member is excluded.
   virtual void start_over() {}
   // `rank` needs no result of this operation any more, and will not contribute.

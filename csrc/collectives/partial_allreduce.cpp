@@ -182,7 +182,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
   // A member that has promised a new view takes no more results of this view; see
   // view_change.h.
   if (host_->is_promised() && !mutated(Mutation::kAcceptAfterPromise)) return nowhere;
-  if (mine.is_received || is_passed_) return nowhere;
+  if (mine.is_received || is_skipped_) return nowhere;
   if (is_now && mine.owner != from)
     return misfit(from, header.total_bytes, plan_.num_bytes(s));
   if (header.offset == 0) {
@@ -303,7 +303,7 @@ void PartialAllreduce::on_received(int32_t s) {
 }
 
 bool PartialAllreduce::is_decided() const {
-  if (is_passed_) return true;
+  if (is_skipped_) return true;
   for (const int32_t s : live_)
     if (!shard(s).is_received &&
         host_->view().held_at(seq_, plan_.number(s)) == nullptr)
@@ -378,7 +378,7 @@ void PartialAllreduce::copy_to_caller(int32_t s) {
 }
 
 void PartialAllreduce::expose_if_done() {
-  if (is_passed_ && !is_over() && (is_closed() || !is_needed())) {
+  if (is_skipped_ && !is_over() && (is_closed() || !is_needed())) {
     for (const int32_t s : live_) let_go(s);
     set_over();
     for (const int32_t s : live_) send_to_late(s);
@@ -471,8 +471,8 @@ std::vector<Rank> PartialAllreduce::awaited() const {
 // operations before that state, and never calls them. So it discards all further data
 // for them, and the senders stop. It still closes the shards that it owns, without its
 // own contribution. Nobody waits for its contribution.
-void PartialAllreduce::pass_over() {
-  is_passed_ = true;
+void PartialAllreduce::skip_through() {
+  is_skipped_ = true;
   for (const int32_t s : live_) {
     Shard& mine = shard(s);
     if (mine.own && !mine.own->is_closed) {

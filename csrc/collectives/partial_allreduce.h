@@ -57,7 +57,7 @@ class PartialAllreduce final : public Operation {
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
                            std::span<const std::byte> rest) override;
   void arrived(Rank from, const transport::FrameHeader& header) override;
-  bool is_committed() const override { return shards_left_ == 0 || is_passed_; }
+  bool is_committed() const override { return shards_left_ == 0 || is_skipped_; }
   bool is_decided() const override;
   bool is_withheld() const override;
   int32_t most_contributions(const RankSet& members) const override {
@@ -69,7 +69,7 @@ class PartialAllreduce final : public Operation {
   void on_promise() override;
   void on_view() override;
   void on_called(Rank rank) override;
-  void pass_over() override;
+  void skip_through() override;
   void start_over() override;
   void on_acked(Rank rank) override;
   void on_notice(Rank from, const transport::FrameHeader& header) override;
@@ -281,7 +281,7 @@ class PartialAllreduce final : public Operation {
   size_t contributions_in_flight_ = 0;
   std::optional<PacedSends> paced_sends_;  // paces the contributions, if they are paced
   uint64_t cancelled_bytes_ = 0;
-  bool was_committed_ = false, is_passed_ = false, looks_again_ = false;
+  bool was_committed_ = false, is_skipped_ = false, looks_again_ = false;
   // By rank: the frame that is being written to our memory, by code_of().
   std::vector<int32_t> receiving_;
   // Time from which a missing owner can be measured, and the finding of the pace.

@@ -98,7 +98,7 @@ RankSet PartialAllreduce::late_elsewhere() const {
 // Members whose contributions may still come.
 RankSet PartialAllreduce::expected() const {
   RankSet ranks = participants_;
-  if (is_passed_ || is_input_gone_) ranks.erase(host_->self());
+  if (is_skipped_ || is_input_gone_) ranks.erase(host_->self());
   participants_.for_each([&](Rank r) {
     if (r != host_->self() && host_->acked_by(r) >= seq_.value) ranks.erase(r);
   });

@@ -158,7 +158,7 @@ void PartialAllreduce::on_view() {
     divide();
   } else {
     // All members have it, and the view does not mention it any more.
-    if (is_committed() && !is_passed_) return expose_if_done();
+    if (is_committed() && !is_skipped_) return expose_if_done();
     // No member has received any of it, so it is new in this view. It does not wait
     // longer than usual.
     is_anew = !std::exchange(was_anew_, true);

@@ -314,14 +314,14 @@ void Communicator::give_up_held(const Status& why) {
   engine_->drive();
 }
 
-Status Communicator::pass_over(Seq seq) {
+Status Communicator::skip_through(Seq seq) {
   if (num_held_ > 0)
     return {Code::kInvalidArgument,
             "calls are under way whose data is still coming from a device; wait for "
             "their works first"};
   Status passed;
   engine_->run_and_wait([&] {
-    passed = group_->pass_over(seq);
+    passed = group_->skip_through(seq);
     group_->end_turn();
   });
   const std::lock_guard lock(mutex_);

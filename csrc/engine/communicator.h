@@ -49,9 +49,9 @@ class Communicator final : private transport::Doorkeeper {
   // until abort(). kTimedOut names the missing members.
   Status join(const membership::Roster& roster, Epoch last, Duration timeout);
 
-  // As Group::pass_over() and Group::is_acked(). Both block for one turn of the
+  // As Group::skip_through() and Group::is_acked(). Both block for one turn of the
   // progress thread. No call may be made at the same time.
-  Status pass_over(Seq seq);
+  Status skip_through(Seq seq);
   bool is_acked(Seq seq, Rank except);
   // As Group::seal(), behind the sends that were made before. Never blocks.
   void seal(const Seal& seal);

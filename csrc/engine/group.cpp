@@ -332,7 +332,7 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
     const auto made = make_operation(this, Seq(header.seq), theirs->call, from);
     active_.emplace(header.seq, Active{made, {}});
     if (unheard_.erase(header.seq) > 0) {
-      pass_unheard(made);
+      skip_unheard(made);
     } else {
       check_lost(*made);
     }

@@ -89,7 +89,7 @@ class Group final : public transport::Timed,
   // member decides their results again. Fails without a change: kInvalidArgument if a
   // call up to `seq` is in progress, a later one was made, or one is strict;
   // kRetryLater if more results were received.
-  Status pass_over(Seq seq);
+  Status skip_through(Seq seq);
   // True if this member is in the view, and all its members except `except` have all
   // results up to `seq` that this member has. Then `except` may get a state with them.
   bool is_acked(Seq seq, Rank except) const;
@@ -214,8 +214,8 @@ class Group final : public transport::Timed,
   void note_acked(Rank from, uint64_t acked);
   // Exclusion and return (group_returns.cpp).
   Status check_passable(uint64_t seq) const;
-  void drop_passed(uint64_t seq, bool is_out);
-  void pass_unheard(const std::shared_ptr<collectives::Operation>& operation);
+  void drop_skipped(uint64_t seq, bool is_out);
+  void skip_unheard(const std::shared_ptr<collectives::Operation>& operation);
   bool may_leave() const;
   bool can_spare(Rank rank) const;
   void note_full(uint64_t bytes);
@@ -279,9 +279,9 @@ class Group final : public transport::Timed,
   std::map<Seq, Status> failed_;  // failures that others may still need, with reasons
   uint64_t forgotten_ = 0;        // results up to this number are not kept for a rejoin
   uint64_t acked_ = 0;            // this member needs no result up to this number
-  uint64_t passed_from_ = 0, passed_ = 0;  // range of the last pass_over()
-  uint64_t dropped_from_ = 0;   // to passed_: receivers of the results unknown; 0: none
-  std::set<uint64_t> unheard_;  // skipped by pass_over(), and no frame has come yet
+  uint64_t skipped_from_ = 0, skipped_through_ = 0;  // range of the last skip_through()
+  uint64_t dropped_from_ = 0;   // to there the receivers are unknown; 0: none
+  std::set<uint64_t> unheard_;  // skipped by skip_through(), and no frame has come yet
   std::vector<Seal> seals_;
   Status closed_;  // not ok: the group was aborted or left
   std::vector<std::pair<Status, uint64_t>> given_up_;  // (abort, last spared call)

@@ -116,7 +116,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.is_started()) return retire(seq.value);
   drop_incoming(seq.value);
   note_dropped(seq.value);
-  if (seq.value <= passed_) {  // nobody will call it
+  if (seq.value <= skipped_through_) {  // nobody will call it
     active_.erase(it);
     return;
   }

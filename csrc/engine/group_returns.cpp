@@ -38,8 +38,8 @@ Status Group::check_passable(uint64_t seq) const {
   const auto wrong = [&](const std::string& why) {
     return Status(Code::kInvalidArgument,
                   concat("rank ", options_.self.value,
-                         " cannot pass over the collectives of group \"", options_.name,
-                         "\" up to ", seq, ": ", why));
+                         " cannot skip through the collectives of group \"",
+                         options_.name, "\" up to ", seq, ": ", why));
   };
   if (seq > membership::kMaxSeq) return wrong("there is none of that number");
   if (seq < called_)
@@ -64,7 +64,7 @@ Status Group::check_passable(uint64_t seq) const {
   return {};
 }
 
-Status Group::pass_over(Seq upto) {
+Status Group::skip_through(Seq upto) {
   const uint64_t seq = upto.value;
   if (!closed_) return closed_;
   AIKIDO_TRY(check_passable(seq));
@@ -75,15 +75,15 @@ Status Group::pass_over(Seq upto) {
   for (uint64_t number = first; number <= seq; ++number)
     if (!active_.contains(number)) unheard_.insert(number);
   refused_ = Status::ok();
-  if (passed_ == 0 || called_ != passed_) passed_from_ = called_ + 1;
+  if (skipped_through_ == 0 || called_ != skipped_through_) skipped_from_ = called_ + 1;
   const uint64_t first_dropped = received_by_all() + 1;
   dropped_from_ =
       dropped_from_ == 0 ? first_dropped : std::min(dropped_from_, first_dropped);
   called_ = announced_ = seq;
-  passed_ = seq;
+  skipped_through_ = seq;
   for (const auto& policy : policies_)
     policy->history().on_called(options_.self, upto, clock_->now());
-  drop_passed(seq, is_out);
+  drop_skipped(seq, is_out);
   acked_ = is_out ? seq : std::max(acked_, seq);
   update_known();
   trim_kept();
@@ -94,7 +94,7 @@ Status Group::pass_over(Seq upto) {
 
 // Ends the local operations up to `seq`. An excluded member ends all its operations,
 // because its results belong to an earlier membership.
-void Group::drop_passed(uint64_t seq, bool is_out) {
+void Group::drop_skipped(uint64_t seq, bool is_out) {
   for (const auto& operation : operations()) {
     const uint64_t number = operation->seq().value;
     if (number > seq) {
@@ -106,7 +106,7 @@ void Group::drop_passed(uint64_t seq, bool is_out) {
       --num_failed_ahead_;
       active_.erase(number);
     } else {
-      operation->pass_over();
+      operation->skip_through();
       retire(number);
     }
   }
@@ -117,17 +117,17 @@ void Group::drop_passed(uint64_t seq, bool is_out) {
 }
 
 // The first frame of an operation that was skipped before any frame of it came.
-void Group::pass_unheard(const std::shared_ptr<Operation>& operation) {
+void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
   const uint64_t seq = operation->seq().value;
   if (is_passable(operation->call())) {
-    operation->pass_over();
+    operation->skip_through();
     return retire(seq);
   }
   const Status why(
       Code::kInvalidArgument,
       concat(describe(operation->call()), ", collective ", seq, " of group \"",
              options_.name, "\", needs rank ", options_.self.value,
-             ", which has passed over the collectives up to ", passed_,
+             ", which has skipped through the collectives up to ", skipped_through_,
              " with the state of another rank; only all_reduces that may skip may lie "
              "between a rank and the state that it copies"),
       options_.self);

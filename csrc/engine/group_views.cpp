@@ -159,10 +159,11 @@ Report Group::report() const {
   // A strict operation in progress does not count, because operations behind it may be
   // forgotten.
   report.kept = std::min(report.kept, first_agreed());
-  if (passed_ > 0) report.kept = std::max(report.kept, Seq(passed_ + 1));
-  if (passed_from_ <= passed_) {
-    report.passed_from = Seq(passed_from_);
-    report.passed = Seq(passed_);
+  if (skipped_through_ > 0)
+    report.kept = std::max(report.kept, Seq(skipped_through_ + 1));
+  if (skipped_from_ <= skipped_through_) {
+    report.skipped_from = Seq(skipped_from_);
+    report.skipped_through = Seq(skipped_through_);
   }
   for (const auto& [seq, why] : failed_) report.failed.push_back(seq);
   report.lost = RankSet(options_.size);
@@ -334,13 +335,13 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
                       forgotten_, " are not kept any more"));
   }
   // Operations that this member has skipped are neither known nor kept here.
-  const bool lacks_passed = report.acked.value < passed_;
-  if (!lacks_passed && is_too_much(report))
+  const bool lacks_skipped = report.acked.value < skipped_through_;
+  if (!lacks_skipped && is_too_much(report))
     return out("the results that it lacks fill half of the log");
   const uint64_t floor = past_[static_cast<size_t>(rank.value)].return_floor;
   // For these operations this member cannot tell if all had the result, and which.
   const auto was_dropped = [&](uint64_t seq) {
-    return dropped_from_ > 0 && seq >= dropped_from_ && seq <= passed_;
+    return dropped_from_ > 0 && seq >= dropped_from_ && seq <= skipped_through_;
   };
   const auto ours =
       received_from(dropped_from_ > 0 ? std::min(dropped_from_, floor + 1) : floor + 1);
@@ -351,7 +352,8 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     const bool is_here =
         it != ours.end() && it->seq == theirs.seq && it->shard == theirs.shard;
     // This member will never know it.
-    if (!is_here && (theirs.seq.value <= passed_ || failed_.contains(theirs.seq)))
+    if (!is_here &&
+        (theirs.seq.value <= skipped_through_ || failed_.contains(theirs.seq)))
       return Status(Code::kRetryLater, "");
     // Not received here yet.
     if (!is_here && theirs.seq.value > acked_) return std::nullopt;
@@ -361,7 +363,7 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     }
   }
   // A member that has those results must compare.
-  if (lacks_passed) return std::nullopt;
+  if (lacks_skipped) return std::nullopt;
   return Status::ok();
 }
 

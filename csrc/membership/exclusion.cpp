@@ -118,7 +118,7 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
                  "results that it has received, up to operation ",
                  received.empty() ? 0 : received.back().seq.value,
                  ", no other member has, since that operation ended with an error "
-                 "there or was passed over; copy the state of another rank and "
+                 "there or was skipped through; copy the state of another rank and "
                  "reconfigure");
   }
   is_refused_ = true;

@@ -49,9 +49,9 @@ bool is_in_vain(const View& old, Rank rank, const Report& report,
     return true;
   return std::any_of(others.begin(), others.end(), [&](const auto& entry) {
     const Report& other = entry.second;
-    if (other.passed == Seq()) return false;
-    for (Seq seq = std::max(other.passed_from, Seq(report.acked.value + 1));
-         seq <= other.passed; ++seq.value)
+    if (other.skipped_through == Seq()) return false;
+    for (Seq seq = std::max(other.skipped_from, Seq(report.acked.value + 1));
+         seq <= other.skipped_through; ++seq.value)
       if (is_lost(seq)) return true;
     return false;
   });

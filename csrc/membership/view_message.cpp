@@ -60,8 +60,8 @@ void append(std::vector<std::byte>& out, const Report& report) {
   append_value(out, report.acked.value);
   append_value(out, report.kept.value);
   append_value(out, report.open.value);
-  append_value(out, report.passed_from.value);
-  append_value(out, report.passed.value);
+  append_value(out, report.skipped_from.value);
+  append_value(out, report.skipped_through.value);
   append_value(out, report.needed);
   append_value(out, static_cast<uint32_t>(report.failed.size()));
   for (const Seq seq : report.failed) append_value(out, seq.value);
@@ -81,8 +81,8 @@ Report take_report(WireReader& reader, int32_t size) {
   report.acked = Seq(reader.take<uint64_t>());
   report.kept = Seq(reader.take<uint64_t>());
   report.open = Seq(reader.take<uint64_t>());
-  report.passed_from = Seq(reader.take<uint64_t>());
-  report.passed = Seq(reader.take<uint64_t>());
+  report.skipped_from = Seq(reader.take<uint64_t>());
+  report.skipped_through = Seq(reader.take<uint64_t>());
   report.needed = reader.take<int32_t>();
   report.failed.resize(reader.take_count(sizeof(uint64_t)));
   for (Seq& seq : report.failed) seq = Seq(reader.take<uint64_t>());
@@ -104,8 +104,8 @@ Report take_report(WireReader& reader, int32_t size) {
   const Seq last_failed = failed.empty() ? Seq() : failed.back();
   const Seq highest =
       std::max({report.known, report.acked, report.kept, report.open, last_failed});
-  const bool is_passed =
-      report.passed_from <= report.passed && report.passed <= report.acked;
+  const bool is_passed = report.skipped_from <= report.skipped_through &&
+                         report.skipped_through <= report.acked;
   if (!is_sorted || !is_passed || highest.value > kMaxSeq || report.needed < 0 ||
       report.needed > size)
     reader.ok = false;

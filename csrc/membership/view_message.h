@@ -39,8 +39,8 @@ struct Report {
   std::vector<Seq> failed;  // but not of these, which failed; ascending
   Seq open;                 // first operation that it waits for; 0: none
   int32_t needed = 0;       // members that its open operations need
-  Seq passed_from;          // first operation that it skipped through by a state copy
-  Seq passed;               // last such operation; it has none of them; 0: no copy
+  Seq skipped_from;         // first operation that it skipped through by a state copy
+  Seq skipped_through;      // last such operation; it has none of them; 0: no copy
   // Results that it has received, beyond or within `acked`; ascending by (seq,
   // shard).
   std::vector<ReceivedShard> received;

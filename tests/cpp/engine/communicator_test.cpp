@@ -525,7 +525,7 @@ TEST_CASE("sends stay behind held calls, and the end of the group ends held call
   float value = 1;
   const bool is_abort = GENERATE(true, false);
   auto open = calls.call(std::make_shared<collectives::Hold>(), value);
-  CHECK(from.pass_over(Seq(1)).code() == Code::kInvalidArgument);
+  CHECK(from.skip_through(Seq(1)).code() == Code::kInvalidArgument);
   if (is_abort) {
     from.abort({Code::kAborted, "enough"});
   } else {

@@ -68,7 +68,7 @@ TEST_CASE("a member with a full log is excluded without a wait, and rejoins") {
         std::string::npos);
   cluster.run_for(milliseconds(50));
   REQUIRE(cluster.group(0).is_acked(Seq(seq), Rank(3)));
-  REQUIRE(cluster.group(3).pass_over(Seq(seq)).is_ok());
+  REQUIRE(cluster.group(3).skip_through(Seq(seq)).is_ok());
   cluster.group(3).end_turn();
   cluster.run_for(milliseconds(1000));
   CHECK(cluster.group(3).member_state() == MemberState::kMember);
@@ -179,7 +179,7 @@ TEST_CASE("results between the copied state and the return arrive as in any retu
   const Call call = leaving_call(500);
   const uint64_t seq = fill_log(cluster, call, milliseconds(60));
   cluster.run_for(milliseconds(50));
-  REQUIRE(cluster.group(3).pass_over(Seq(seq)).is_ok());
+  REQUIRE(cluster.group(3).skip_through(Seq(seq)).is_ok());
   cluster.group(3).end_turn();
   // Before a view has taken it back.
   const auto missed = call_all(cluster, call, {0, 1, 2});
@@ -205,7 +205,7 @@ TEST_CASE(
   answers = call_all(cluster, call, {0, 1, 2});
   // It skips through an operation in which it owns a shard that is not closed.
   cluster.run_for(milliseconds(2));
-  REQUIRE(cluster.group(3).pass_over(Seq(2)).is_ok());
+  REQUIRE(cluster.group(3).skip_through(Seq(2)).is_ok());
   cluster.group(3).end_turn();
   REQUIRE(cluster.run_until_done(answers, milliseconds(4000)));
   CHECK(all_ok(answers));
@@ -230,7 +230,7 @@ TEST_CASE("data that is queued for a member that skips through is cancelled") {
   cluster.group(0).ask_acked();
   cluster.run_for(milliseconds(5));
   REQUIRE(cluster.group(0).is_acked(Seq(2), Rank(3)));
-  REQUIRE(cluster.group(3).pass_over(Seq(2)).is_ok());
+  REQUIRE(cluster.group(3).skip_through(Seq(2)).is_ok());
   cluster.group(3).end_turn();
   cluster.run_for(milliseconds(50));
   for (const int32_t r : {0, 1, 2})
@@ -246,24 +246,24 @@ TEST_CASE("a skip that is not possible is refused with a reason, and changes not
   const auto strict = allreduce_call(DType::kFloat32, 300);
   const auto waiting = call_all(cluster, strict, {0, 1});
   cluster.run_for(milliseconds(5));
-  Status passed = cluster.group(2).pass_over(Seq(2));
+  Status passed = cluster.group(2).skip_through(Seq(2));
   CHECK(passed.code() == Code::kInvalidArgument);
   CHECK(passed.message().find("collective 2, is no all_reduce that may skip") !=
         std::string::npos);
-  passed = cluster.group(2).pass_over(Seq(0));
+  passed = cluster.group(2).skip_through(Seq(0));
   CHECK(passed.message().find("it has called 1") != std::string::npos);
-  passed = cluster.group(0).pass_over(Seq(3));
+  passed = cluster.group(0).skip_through(Seq(3));
   CHECK(passed.message().find("collective 2, is under way") != std::string::npos);
   auto all = call_all(cluster, strict, {2});
   all.insert(all.end(), waiting.begin(), waiting.end());
   REQUIRE(cluster.run_until_done(all, milliseconds(100)));
   CHECK(all_ok(all));
   // Rank 2 skips through an operation of which no member has told it.
-  REQUIRE(cluster.group(2).pass_over(Seq(3)).is_ok());
+  REQUIRE(cluster.group(2).skip_through(Seq(3)).is_ok());
   const auto fails = call_all(cluster, strict, {0, 1});
   REQUIRE(cluster.run_until_done(fails, milliseconds(100)));
   CHECK(fails[0]->status.code() == Code::kInvalidArgument);
-  CHECK(fails[0]->status.message().find("needs rank 2, which has passed over") !=
+  CHECK(fails[0]->status.message().find("needs rank 2, which has skipped through") !=
         std::string::npos);
 }
 
@@ -275,7 +275,7 @@ TEST_CASE(
   full.policy.rebalance = true;
   auto answers = call_all(cluster, full, {0, 1});
   cluster.run_for(milliseconds(5));
-  const Status passed = cluster.group(2).pass_over(Seq(1));
+  const Status passed = cluster.group(2).skip_through(Seq(1));
   CHECK(passed.code() == Code::kInvalidArgument);
   answers.push_back(call_all(cluster, full, {2})[0]);
   REQUIRE(cluster.run_until_done(answers, milliseconds(100)));
@@ -297,7 +297,7 @@ TEST_CASE("a member without a skipped result leaves a rejoining member to the ot
   REQUIRE(cluster.run_until_done(missed, milliseconds(1000)));
   cluster.run_for(milliseconds(100));
   REQUIRE(cluster.group(1).is_acked(Seq(2), Rank(0)));
-  REQUIRE(cluster.group(0).pass_over(Seq(2)).is_ok());
+  REQUIRE(cluster.group(0).skip_through(Seq(2)).is_ok());
   cluster.group(0).end_turn();
   for (const int32_t r : {1, 2}) cluster.network.set_rate(Rank(r), Rank(0), 0);
   cluster.run_for(milliseconds(4000));
@@ -321,7 +321,7 @@ TEST_CASE("a member is not taken back on trust if its results were dropped") {
   REQUIRE(cluster.run_until_done(missed, milliseconds(1000)));
   cluster.run_for(milliseconds(100));
   REQUIRE(cluster.group(1).is_acked(Seq(2), Rank(0)));
-  REQUIRE(cluster.group(0).pass_over(Seq(2)).is_ok());
+  REQUIRE(cluster.group(0).skip_through(Seq(2)).is_ok());
   cluster.group(0).end_turn();
   for (const int32_t r : {1, 2, 3}) cluster.network.set_rate(Rank(r), Rank(0), 0);
   cluster.stop(3, milliseconds(60'000));

@@ -415,8 +415,8 @@ TEST_CASE(
   for (const int32_t r : {0, 1}) {
     Report& mine = members[r].mine;
     mine = report_of(3, 6, 6);
-    mine.passed_from = Seq(5);
-    mine.passed = Seq(6);
+    mine.skipped_from = Seq(5);
+    mine.skipped_through = Seq(6);
     mine.kept = Seq(7);
   }
   members.run(milliseconds(1600));

@@ -428,7 +428,7 @@ TEST_CASE("a member that would wait for a skipped result in vain is excluded") {
     std::vector<int32_t> forgetful;  // keep no results
     std::vector<int32_t> in_vain;
     std::vector<int32_t> members;
-    uint64_t passed_from = 5;
+    uint64_t skipped_from = 5;
   };
   for (const Row& row : {
            Row{"somebody keeps it", {0, 1, 2, 3}, {2, 3}, {1}, {}, {}, {0, 1, 2, 3}},
@@ -474,8 +474,8 @@ TEST_CASE("a member that would wait for a skipped result in vain is excluded") {
     }
     for (const int32_t r : row.forgetful) plan.answers[Rank(r)].kept = Seq(7);
     for (const int32_t r : row.passed) {
-      plan.answers[Rank(r)].passed_from = Seq(row.passed_from);
-      plan.answers[Rank(r)].passed = Seq(6);
+      plan.answers[Rank(r)].skipped_from = Seq(row.skipped_from);
+      plan.answers[Rank(r)].skipped_through = Seq(6);
       plan.answers[Rank(r)].kept = Seq(7);
     }
     INFO(row.name);
@@ -536,8 +536,8 @@ TEST_CASE("an excluded member takes its results along") {
       plan_of(5, {{Rank(0), report_of(5, 6, 5)}, {Rank(1), report_of(5, 6, 4)}});
   for (int32_t r = 2; r < 5; ++r) {
     plan.answers[Rank(r)] = report_of(5, 6, 6);
-    plan.answers[Rank(r)].passed_from = Seq(5);
-    plan.answers[Rank(r)].passed = Seq(6);
+    plan.answers[Rank(r)].skipped_from = Seq(5);
+    plan.answers[Rank(r)].skipped_through = Seq(6);
     plan.answers[Rank(r)].kept = Seq(7);
   }
   CHECK(next_view(View::first_of(5), plan).members == set_of(5, {2, 3, 4}));
@@ -557,8 +557,8 @@ TEST_CASE("a member does not rejoin if it would wait in vain") {
   ViewPlan plan = plan_of(4, {});
   for (int32_t r = 0; r < 3; ++r) {
     plan.answers[Rank(r)] = report_of(4, 6, 6);
-    plan.answers[Rank(r)].passed_from = Seq(5);
-    plan.answers[Rank(r)].passed = Seq(6);
+    plan.answers[Rank(r)].skipped_from = Seq(5);
+    plan.answers[Rank(r)].skipped_through = Seq(6);
     plan.answers[Rank(r)].kept = Seq(7);
   }
   plan.joining = {{Rank(3), report_of(4, 6, 4)}};

@@ -508,8 +508,8 @@ TEST_CASE(
   members[1].mine.open = Seq(5);
   members[1].mine.needed = 1;
   members[2].mine = report_of(3, 6, 6);
-  members[2].mine.passed_from = Seq(5);
-  members[2].mine.passed = Seq(6);
+  members[2].mine.skipped_from = Seq(5);
+  members[2].mine.skipped_through = Seq(6);
   members[2].mine.kept = Seq(7);
   members[0].mine = report_of(3, 6, 6);
   members.is_lost = [&](const Letter& letter) { return letter.from == Rank(0); };

@@ -104,7 +104,7 @@ TEST_CASE("a result of a silent holder is in danger if too few can compute anoth
 
 TEST_CASE("a member that waits in vain is in danger if the others are no majority") {
   Report passed = received(5);
-  passed.passed_from = passed.passed = Seq(5);
+  passed.skipped_from = passed.skipped_through = Seq(5);
   Report lacks = waiting(1);
   lacks.open = Seq();
   Reports answers{{Rank(0), received(5)}, {Rank(1), lacks}, {Rank(2), passed}};

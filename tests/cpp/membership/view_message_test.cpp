@@ -35,8 +35,8 @@ std::vector<ViewMessage> samples() {
       m.report.closed = {{Seq(5), 1, 78}, {Seq(6), 0, 79}};
       m.report.lost.insert(Rank(2));
       m.report.kept = Seq(2);
-      m.report.passed_from = Seq(1);
-      m.report.passed = Seq(3);
+      m.report.skipped_from = Seq(1);
+      m.report.skipped_through = Seq(3);
       m.report.failed = {Seq(3), Seq(6)};
       m.report.open = Seq(5);
       m.report.needed = 2;
@@ -98,7 +98,7 @@ TEST_CASE("the messages of PROTOCOL.md equal the encoded bytes") {
   m.step = ViewStep::kState;
   m.report = report_of(kSize, 9, 3, {{Seq(4), 1, 0x77}});
   m.report.kept = Seq(2);
-  m.report.passed_from = m.report.passed = Seq(1);
+  m.report.skipped_from = m.report.skipped_through = Seq(1);
   m.report.failed = {Seq(2)};
   m.report.open = Seq(5);
   m.report.needed = 2;
@@ -192,10 +192,10 @@ TEST_CASE("bytes that no member sends are refused") {
   m.report.open = Seq(kMaxSeq + 1);
   CHECK(is_refused(m));
   m = state;
-  m.report.passed = Seq(m.report.acked.value + 1);
+  m.report.skipped_through = Seq(m.report.acked.value + 1);
   CHECK(is_refused(m));
   m = state;
-  m.report.passed_from = Seq(m.report.passed.value + 1);
+  m.report.skipped_from = Seq(m.report.skipped_through.value + 1);
   CHECK(is_refused(m));
   m = state;
   m.report.failed[1] = Seq(kMaxSeq + 1);

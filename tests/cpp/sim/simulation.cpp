@@ -245,7 +245,7 @@ bool Simulation::is_idle(int32_t rank) const {
 // Continues a member with a copy of another member's state, if both are between two
 // calls. The copy takes no simulated time; only the work of the groups after it takes
 // time.
-bool Simulation::pass_over(int32_t rank) {
+bool Simulation::skip_through(int32_t rank) {
   Member& m = member(rank);
   if (m.pass == nullptr || !is_idle(rank) || !is_idle(m.pass->b)) return false;
   const int32_t giver = m.pass->b;
@@ -253,7 +253,7 @@ bool Simulation::pass_over(int32_t rank) {
   if (seq < m.group->handler()->called()) return false;
   if (!member(giver).group->is_acked(Seq(seq), Rank(rank))) return false;
   if (!checks_.may_pass(rank, giver, seq)) return false;
-  const Status passed = m.group->pass_over(Seq(seq));
+  const Status passed = m.group->skip_through(Seq(seq));
   log("rank ", rank, " passes over up to ", seq, ": ",
       passed ? std::string("ok") : passed.message());
   if (!passed) return false;
@@ -408,7 +408,7 @@ void Simulation::turn() {
   for (bool did = true; std::exchange(did, false);) {
     network_.pump();
     for (int32_t r = 0; r < script_.members; ++r) {
-      bool has_acted = pass_over(r);
+      bool has_acted = skip_through(r);
       if (make_calls(r)) has_acted = true;
       if (next_look(r) <= clock_.now()) {
         member(r).group->on_time(clock_.now());

@@ -77,7 +77,7 @@ class Simulation {
   void apply(const Event& event);
   void kill(int32_t rank);
   bool is_idle(int32_t rank) const;
-  bool pass_over(int32_t rank);
+  bool skip_through(int32_t rank);
   void stop(int32_t rank, Duration d);
   bool make_calls(int32_t rank);
   void call(int32_t rank, const Event& event);
