@@ -104,7 +104,7 @@ void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
   heartbeats_.add(rank, clock_->now());
   if (rank == Rank(0)) trace_.on_link_to_rank_0();
   // The group failed while the member was connecting, so the member does not know.
-  if (!closed_) peer(rank).send_abort(Seq(0), closed_);
+  if (end_reason_) peer(rank).send_abort(Seq(0), *end_reason_);
 }
 
 void Group::set_hosts(const std::vector<int32_t>& hosts) {
@@ -156,8 +156,9 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   if (announced_ + 1 == seq && (!call.is_partial() || operation->has_failed()))
     announced_ = seq;
   // A call that fails before its start sends nothing.
-  const Status known = call.is_partial() ? closed_ : unreachable(kNoRank);
-  if (!known) fail(*operation, known, closed_.is_ok());
+  const Status failure =
+      call.is_partial() ? end_reason_.value_or(Status()) : unreachable(kNoRank);
+  if (!failure) fail(*operation, failure, !end_reason_);
   it->second.held = std::move(local);
   if (call.kind == CallKind::kBarrier && !operation->has_failed()) {
     start_barriers();
@@ -172,9 +173,9 @@ void Group::refuse(const Status& why, bool tells) {
   const Seq seq(called_ + 1);
   const auto it = active_.find(seq.value);
   if (it != active_.end()) {
-    fail(*it->second.operation, why, tells && closed_.is_ok());
+    fail(*it->second.operation, why, tells && !end_reason_);
   } else {
-    if (tells && closed_) tell_abort(seq, why);
+    if (tells && !end_reason_) tell_abort(seq, why);
     ++num_failed_ahead_;
     active_.emplace(seq.value, Active{failed_operation(seq, why), {}});
   }
@@ -214,8 +215,8 @@ void Group::send(collectives::SendCall&& call) {
 
 void Group::receive(collectives::ReceiveCall&& call) {
   const Rank from = call.from.value_or(kNoRank);
-  if (!closed_) {
-    if (call.on_done) call.on_done(closed_, from);
+  if (end_reason_) {
+    if (call.on_done) call.on_done(*end_reason_, from);
     return;
   }
   // Messages that arrived before the sender left are still delivered.
@@ -226,14 +227,14 @@ void Group::receive(collectives::ReceiveCall&& call) {
 
 // True if unreachable() is ok, without building its text. Called for each message.
 bool Group::is_reachable(Rank rank) const {
-  if (!closed_ || is_anybody_lost_) return unreachable(rank).is_ok();
+  if (end_reason_ || is_anybody_lost_) return unreachable(rank).is_ok();
   return rank == kNoRank || !heartbeats_.is_silent(rank);
 }
 
 // Reason why no message can be exchanged with `rank`. kNoRank stands for any member:
 // then a death counts, and an orderly leave does not.
 Status Group::unreachable(Rank rank) const {
-  if (!closed_) return closed_;
+  if (end_reason_) return *end_reason_;
   return rank == kNoRank ? death() : loss(rank);
 }
 
@@ -246,8 +247,8 @@ Status Group::death() const {
 
 // Others may have reported a loss before the connection ends here.
 Status Group::failure() const {
-  const Status why = unreachable(kNoRank);
-  return why ? loss_ : why;
+  const Status failure = unreachable(kNoRank);
+  return failure ? last_loss_.value_or(failure) : failure;
 }
 
 // Reason why nothing comes from a member: it is lost, or silent.
@@ -304,7 +305,7 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
                                  std::span<const std::byte> extension) {
   const Found nobody;
   auto it = active_.find(header.seq);
-  if (!closed_ && it == active_.end()) return nobody;
+  if (end_reason_ && it == active_.end()) return nobody;
   if (header.seq > called_ + kMaxAhead) return too_far_ahead(header.seq, called_);
   if (it == active_.end() && header.kind == FrameKind::kResult &&
       sending_.contains(header.seq)) {
@@ -583,7 +584,7 @@ Status Group::time_out(const Operation& operation, Duration after) const {
 
 void Group::end_turn() {
   for (Peer& p : peers_) p.answer();
-  if (policies_.empty() || !closed_) return;
+  if (policies_.empty() || end_reason_) return;
   for (Peer& p : peers_) p.tell_called();
 }
 

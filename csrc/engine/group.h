@@ -268,8 +268,8 @@ class Group final : public transport::Timed,
   std::shared_ptr<straggler::ResultLog> log_;  // of all policies
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
   membership::ViewChange view_change_;
-  Status refused_;          // not ok: this member is excluded and was refused
-  std::vector<Past> past_;  // by rank
+  std::optional<Status> refusal_;  // set: this member is excluded and was refused
+  std::vector<Past> past_;         // by rank
   straggler::Ownership ownership_;
   // Skippable operations that have ended here, if others may need their results.
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> kept_;
@@ -283,9 +283,9 @@ class Group final : public transport::Timed,
   uint64_t dropped_from_ = 0;   // to there the receivers are unknown; 0: none
   std::set<uint64_t> unheard_;  // skipped by skip_through(), and no frame has come yet
   std::vector<Seal> seals_;
-  Status closed_;  // not ok: the group was aborted or left
+  std::optional<Status> end_reason_;  // set: the group was aborted or left
   std::vector<std::pair<Status, uint64_t>> given_up_;  // (abort, last spared call)
-  Status loss_;            // why a call could not end, or which member died
+  std::optional<Status> last_loss_;                    // of a call or of a member
   Rank missed_ = kNoRank;  // lost or silent member for which a send or receive failed
   bool is_leaving_ = false, is_starting_barriers_ = false, is_anybody_lost_ = false;
   Rank full_ = kNoRank;                    // member to exclude because its log is full

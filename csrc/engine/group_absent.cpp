@@ -48,7 +48,7 @@ Rank Group::held_back_for(const Operation& operation) const {
   const collectives::Call& call = operation.call();
   const bool may_skip =
       call.is_agreed() && call.policy.kind != straggler::Kind::kWaitAll;
-  if (!may_skip || operation.has_failed() || !closed_ || view_change_.is_removed() ||
+  if (!may_skip || operation.has_failed() || end_reason_ || view_change_.is_removed() ||
       call.policy.log_full == straggler::LogFull::kLeave)
     return kNoRank;
   const RankSet away = expected_back();
@@ -113,7 +113,7 @@ void Group::release_held_back() {
 
 // Reason why a skippable operation cannot end any more. Ok: it can.
 Status Group::hopeless(const collectives::Operation& operation) const {
-  if (!refused_) return operation.is_started() ? refused_ : Status::ok();
+  if (refusal_) return operation.is_started() ? *refusal_ : Status::ok();
   // Only its caller has not called yet. An excluded member must rejoin before it
   // exposes anything.
   const bool may_expose = !operation.is_started() || !view_change_.is_removed();

@@ -50,7 +50,7 @@ void Group::retire(uint64_t seq) {
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
     recent_calls_.note(seq, it->second.operation->call());
     // A member that was silent is back.
-    if (!loss_ && is_reachable(kNoRank)) loss_ = Status::ok();
+    if (last_loss_ && is_reachable(kNoRank)) last_loss_.reset();
   }
   if (it->second.operation->call().is_partial()) {
     straggler::ReplayedOperations sums;
@@ -104,7 +104,7 @@ void Group::drop_incoming(uint64_t seq) {
 void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.has_failed() || operation.is_over()) return;
   const Seq seq = operation.seq();
-  if (why.code() == Code::kPeerLost) loss_ = why;
+  if (why.code() == Code::kPeerLost) last_loss_ = why;
   if (operation.call().is_partial()) note_failed(seq.value, why);
   // The others go on without an excluded member, so they are not told.
   const bool is_out = operation.call().is_partial() && view_change_.is_removed();
@@ -212,7 +212,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   p.set_lost(p.has_left ? left
                         : lost_member(from, options_.name, p.reason_of_loss(why)));
   is_anybody_lost_ = true;
-  if (!p.has_left) loss_ = p.lost;
+  if (!p.has_left) last_loss_ = p.lost;
   heartbeats_.remove(from);
   if (is_leaving_) return;
   if (!p.has_left) trace_.member_events().on_lost(from, p.lost);
@@ -308,8 +308,8 @@ void Group::end_as_heard() {
 
 void Group::end_group(const Status& why, uint64_t spared) {
   const bool goes_on = !policies_.empty() && why.code() == Code::kPeerLost;
-  const bool is_first = closed_.is_ok() && !goes_on;
-  if (is_first) closed_ = why;
+  const bool is_first = !end_reason_ && !goes_on;
+  if (is_first) end_reason_ = why;
   std::vector<std::shared_ptr<Operation>> ending;
   uint64_t told = called_;
   for (const auto& operation : operations()) {
@@ -333,14 +333,14 @@ void Group::leave() {
   if (std::exchange(is_leaving_, true)) return;
   end_as_heard();
   // Members that do not know the reason yet would blame this member.
-  if (loss_ && missed_ != kNoRank && heartbeats_.silence(missed_))
-    loss_ = loss(missed_);
-  if (closed_ && !loss_) tell_abort(Seq(0), loss_);
-  if (closed_) {
-    closed_ =
+  if (!last_loss_ && missed_ != kNoRank && heartbeats_.silence(missed_))
+    last_loss_ = loss(missed_);
+  if (!end_reason_ && last_loss_) tell_abort(Seq(0), *last_loss_);
+  if (!end_reason_) {
+    end_reason_ =
         Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
   }
-  fail_operations(closed_);
+  fail_operations(*end_reason_);
   for (Peer& p : peers_) p.finish();
 }
 
@@ -366,7 +366,7 @@ void Group::ask_acked() {
 // first.
 transport::WakePolicy Group::wake_policy(Rank from) const {
   using enum transport::WakePolicy;
-  if (!closed_ || is_leaving_ || trace_.is_armed() || mailbox_.has_receives() ||
+  if (end_reason_ || is_leaving_ || trace_.is_armed() || mailbox_.has_receives() ||
       mailbox_.is_busy())
     return kNow;
   const collectives::Operation* only = nullptr;
@@ -386,7 +386,7 @@ transport::WakePolicy Group::wake_policy(Rank from) const {
 
 bool Group::is_busy() const {
   bool is_missed = false;
-  if (closed_ && view().has(options_.self)) {
+  if (!end_reason_ && view().has(options_.self)) {
     const auto look = [&](Rank r) {
       is_missed |= loss(r).is_ok() && acked_by(r) < last_partial_;
     };
@@ -402,12 +402,12 @@ bool Group::is_busy() const {
 void Group::close_links() {
   is_leaving_ = true;
   for (Peer& p : peers_) p.close();
-  if (closed_) {
-    closed_ =
+  if (!end_reason_) {
+    end_reason_ =
         Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
   }
-  fail_operations(closed_);
-  mailbox_.fail_all(closed_);
+  fail_operations(*end_reason_);
+  mailbox_.fail_all(*end_reason_);
 }
 
 }  // namespace aikido::engine

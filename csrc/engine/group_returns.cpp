@@ -66,7 +66,7 @@ Status Group::check_passable(uint64_t seq) const {
 
 Status Group::skip_through(Seq upto) {
   const uint64_t seq = upto.value;
-  if (!closed_) return closed_;
+  if (end_reason_) return *end_reason_;
   AIKIDO_TRY(check_passable(seq));
   const bool is_out = view_change_.is_removed();
   // Nothing is skipped, so this member can still send the results that it has received.
@@ -74,7 +74,7 @@ Status Group::skip_through(Seq upto) {
   const uint64_t first = std::max(called_ + 1, seq - std::min(seq, kMaxUnheard) + 1);
   for (uint64_t number = first; number <= seq; ++number)
     if (!active_.contains(number)) unheard_.insert(number);
-  refused_ = Status::ok();
+  refusal_.reset();
   if (skipped_through_ == 0 || called_ != skipped_through_) skipped_from_ = called_ + 1;
   const uint64_t first_dropped = received_by_all() + 1;
   dropped_from_ =
@@ -136,7 +136,7 @@ void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
 }
 
 bool Group::is_acked(Seq seq, Rank except) const {
-  if (!closed_ || view_change_.is_removed() || acked_ < seq.value) return false;
+  if (end_reason_ || view_change_.is_removed() || acked_ < seq.value) return false;
   if (mutated(Mutation::kUnsettledState)) return true;
   bool is_acked = true;
   view().members.for_each([&](Rank r) {
@@ -159,7 +159,7 @@ void Group::seal(const Seal& seal) {
 void Group::send_seals() {
   std::vector<Seal> left;
   for (const Seal& seal : std::exchange(seals_, {})) {
-    if (!closed_ || !peer(seal.to).lost) continue;
+    if (end_reason_ || !peer(seal.to).lost) continue;
     const bool may_be_used = is_acked(seal.seq, seal.to);
     // Another view decides the results that lost members lack, if there can be one.
     const bool may_change = !view_change_.is_removed() && view_change_.has_majority();
@@ -235,7 +235,7 @@ void Group::exclude_full() {
 // If this excluded member came back with a late caller, it would get more results than
 // it can keep. So it stays out, and its caller copies a state.
 void Group::stay_excluded_if_full() {
-  if (!view_change_.is_removed() || !refused_ || !may_leave()) return;
+  if (!view_change_.is_removed() || refusal_ || !may_leave()) return;
   uint64_t ahead = 0;
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it)
     if (it->second.operation->call().is_partial())
@@ -270,9 +270,9 @@ std::string Group::way_back(bool is_cut) const {
 }
 
 void Group::update_state() {
-  const bool is_own = refused_.culprit() == options_.self;
-  state_here_.store(!refused_ && !is_own        ? MemberState::kEnded
-                    : !refused_                 ? MemberState::kRefused
+  const bool is_own = refusal_ && refusal_->culprit() == options_.self;
+  state_here_.store(refusal_ && !is_own         ? MemberState::kEnded
+                    : refusal_                  ? MemberState::kRefused
                     : view_change_.is_removed() ? MemberState::kReturning
                                                 : MemberState::kMember);
 }

@@ -51,7 +51,7 @@ void Group::send_view(Rank to, const ViewMessage& message) {
 
 void Group::on_view_frame(Rank from, const FrameHeader& header) {
   const auto bytes = peer(from).read_view(header);
-  if (!bytes || is_leaving_ || !closed_) return;
+  if (!bytes || is_leaving_ || end_reason_) return;
   auto message = membership::decode_view_message(*bytes, options_.size);
   if (!message) return peer(from).give_up(message.status());
   const Status taken = view_change_.on_message(from, *message, clock_->now());
@@ -254,7 +254,7 @@ void Group::on_install(const View& view) {
   trace_.on_view(view);
   for (const auto& policy : policies_) policy->history().set_members(view.members);
   note_owners(view);
-  if (view.has(options_.self)) refused_ = Status::ok();
+  if (view.has(options_.self)) refusal_.reset();
   const auto kept = kept_;
   for (const auto& [seq, operation] : kept) operation->on_view();
   for (const auto& [seq, operation] : sending_) operation->on_view();
@@ -368,7 +368,7 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
 }
 
 void Group::on_refused(const Status& why) {
-  refused_ = why;
+  refusal_ = why;
   update_state();
   check_all_lost();
 }
@@ -425,7 +425,7 @@ int32_t Group::acked() const {
 
 void Group::update_acked() {
   // Calls that fail because of a refusal have no results.
-  if (!refused_) return;
+  if (refusal_) return;
   const uint64_t before = acked_;
   for (;; ++acked_) {
     const auto it = active_.find(acked_ + 1);
@@ -469,7 +469,7 @@ void Group::note_acked(Rank from, uint64_t acked) {
 // A failed operation counts as acknowledged, but has no result. A member that has not
 // called it does not know if it may skip.
 void Group::note_failed(uint64_t seq, const Status& why) {
-  if (refused_ && closed_) failed_.emplace(seq, why);
+  if (!refusal_ && !end_reason_) failed_.emplace(seq, why);
 }
 
 // Note [an error reaches all members]
