@@ -239,9 +239,8 @@ Status Group::unreachable(Rank rank) const {
 }
 
 Status Group::death() const {
-  for (const Peer& p : peers_) {
-    if (!p.lost && !p.has_left) return p.lost;
-  }
+  for (const Peer& p : peers_)
+    if (p.is_lost() && !p.has_left) return p.loss;
   return {};
 }
 
@@ -253,15 +252,15 @@ Status Group::failure() const {
 
 // Reason why nothing comes from a member: it is lost, or silent.
 Status Group::loss(Rank rank) const {
-  const Status& lost = peers_[static_cast<size_t>(rank.value)].lost;
+  const Peer& p = peers_[static_cast<size_t>(rank.value)];
   const auto silence = heartbeats_.silence(rank);
-  if (!lost || !silence) return lost;
+  if (p.is_lost() || !silence) return p.loss;
   return silent_member(rank, options_.name, *silence);
 }
 
 bool Group::has_gone(Rank rank) const {
   const Peer& p = peers_[static_cast<size_t>(rank.value)];
-  return p.has_left || !p.lost;
+  return p.has_left || p.is_lost();
 }
 
 // First silent member. Ok if there is none.

@@ -200,7 +200,7 @@ class Group final : public transport::Timed,
   void fail_operations(const Status& why);
   void check_lost(collectives::Operation& operation);
   void end_by_time(collectives::Operation& operation, TimePoint now);
-  void end_by_loss(collectives::Operation& operation, const Status& why);
+  void end_by_loss(collectives::Operation& operation, const Status& loss);
   void check_all_lost();
   void beat(TimePoint now);
   void send_clock(Rank to, std::optional<transport::OutMessage> word);

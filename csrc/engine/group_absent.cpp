@@ -34,7 +34,7 @@ RankSet Group::expected_back() const {
     const Peer& p = peers_[static_cast<size_t>(r)];
     const TimePoint since = past_[static_cast<size_t>(r)].out_since;
     const bool is_away =
-        rank != options_.self && !view().has(rank) && p.lost && !p.has_left;
+        rank != options_.self && !view().has(rank) && !p.is_lost() && !p.has_left;
     if (is_away && clock_->now() - since < options_.heartbeat.timeout &&
         !heartbeats_.is_silent(rank))
       ranks.insert(rank);
@@ -118,7 +118,7 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   // exposes anything.
   const bool may_expose = !operation.is_started() || !view_change_.is_removed();
   if (operation.has_all() && may_expose) return {};
-  Status lost;
+  Status first_loss;
   RankSet here(options_.size);
   bool is_alone = true;  // all other members of the view are lost
   Rank absent = kNoRank;
@@ -126,14 +126,14 @@ Status Group::hopeless(const collectives::Operation& operation) const {
     if (absent == kNoRank && !view().takes_part(Rank(r), operation.seq()))
       absent = Rank(r);
   view().members.for_each([&](Rank r) {
-    const Status& why = peers_[static_cast<size_t>(r.value)].lost;
-    if (!why && lost) lost = why;
-    if (why && r != options_.self) is_alone = false;
-    if (why && view().takes_part(r, operation.seq())) here.insert(r);
+    const Peer& p = peers_[static_cast<size_t>(r.value)];
+    if (p.is_lost() && first_loss.is_ok()) first_loss = p.loss;
+    if (!p.is_lost() && r != options_.self) is_alone = false;
+    if (!p.is_lost() && view().takes_part(r, operation.seq())) here.insert(r);
   });
   // While a member of the view is lost, that member may have made a result of its
   // contributions.
-  const bool is_sure = lost.is_ok() && !is_promised();
+  const bool is_sure = first_loss.is_ok() && !is_promised();
   int32_t live = operation.most_contributions(here);
   if (!is_sure)
     live = std::max(live, straggler::most_contributions(operation.call().policy, here));
@@ -141,16 +141,17 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   // A member that joined later waits for the result of the others.
   const bool takes_part = view().takes_part(options_.self, operation.seq());
   if (live < needed && takes_part && !operation.is_decided()) {
-    Status why = lost;
-    if (why && absent != kNoRank) why = peers_[static_cast<size_t>(absent.value)].lost;
-    if (why)
-      why = Status(Code::kPeerLost,
-                   concat("rank ", absent.value, " did not answer in time"), absent);
+    Status cause = first_loss;
+    if (cause.is_ok() && absent != kNoRank)
+      cause = peers_[static_cast<size_t>(absent.value)].loss;
+    if (cause.is_ok())
+      cause = Status(Code::kPeerLost,
+                     concat("rank ", absent.value, " did not answer in time"), absent);
     if (operation.call().policy.kind == straggler::Kind::kWaitAll)
-      return why.with_context(concat("only ", here.count(), " of ", options_.size,
-                                     " members are left, and it needs all of them"));
+      return cause.with_context(concat("only ", here.count(), " of ", options_.size,
+                                       " members are left, and it needs all of them"));
     const bool is_backed_up = operation.call().policy.has_stand_ins();
-    return why.with_context(concat(
+    return cause.with_context(concat(
         "only ", here.count(), " of ", options_.size, " members are left, ",
         is_backed_up
             ? concat("with ", live, " of ",
@@ -159,16 +160,16 @@ Status Group::hopeless(const collectives::Operation& operation) const {
             : "",
         "fewer than min_contributors=", needed));
   }
-  if (lost) return {};
+  if (first_loss.is_ok()) return {};
   if (operation.is_own() && live > view().members.count() / 2)
     return {};  // More than half of the view take part, so the operation will end.
   // An excluded member is taken in by any member of the view, or refused with a reason.
   const bool is_out = view_change_.is_removed();
   if (is_out ? is_alone : !view_change_.has_majority()) {
-    return lost.with_context(concat("only ", here.count(), " of the ",
-                                    view().members.count(),
-                                    " members that took part are left, not more than "
-                                    "half"));
+    return first_loss.with_context(
+        concat("only ", here.count(), " of the ", view().members.count(),
+               " members that took part are left, not more than "
+               "half"));
   }
   return {};
 }

@@ -183,7 +183,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   if (seq == 0) {
     const auto told =
         why.with_context(concat("rank ", from.value, " gave the group up"));
-    if (told.code() == Code::kPeerLost) peer(from).left_for = told;
+    if (told.code() == Code::kPeerLost) peer(from).reason_to_leave = told;
     given_up_.emplace_back(told, peer(from).spared());
     return;
   }
@@ -206,24 +206,24 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
 
 void Group::on_link_lost(Rank from, const Status& why) {
   Peer& p = peer(from);
-  if (!p.lost) return;
+  if (p.is_lost()) return;
   end_as_heard();  // all its frames have been read
-  const auto left = p.left_for ? left_member(from, options_.name) : p.left_for;
+  const auto left = p.reason_to_leave.value_or(left_member(from, options_.name));
   p.set_lost(p.has_left ? left
                         : lost_member(from, options_.name, p.reason_of_loss(why)));
   is_anybody_lost_ = true;
-  if (!p.has_left) last_loss_ = p.lost;
+  if (!p.has_left) last_loss_ = p.loss;
   heartbeats_.remove(from);
   if (is_leaving_) return;
-  if (!p.has_left) trace_.member_events().on_lost(from, p.lost);
+  if (!p.has_left) trace_.member_events().on_lost(from, p.loss);
   const TimePoint now = clock_->now();
   if (!policies_.empty()) view_change_.on_lost(from, now);
   if (p.has_left) loss_due_ = now + kLeaveGrace;
   check_all_lost();
   release_held_back();
   send_seals();
-  mailbox_.on_peer_lost(from, p.lost);
-  if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
+  mailbox_.on_peer_lost(from, p.loss);
+  if (!p.has_left) mailbox_.fail_receives(kNoRank, p.loss);
 }
 
 void Group::check_all_lost() {
@@ -256,7 +256,7 @@ void Group::check_lost(Operation& operation) {
   const bool may_wait = !operation.is_started();
   if (!may_wait) end_by_loss(operation, death());
   for (const Rank rank : operation.missing())
-    end_by_loss(operation, may_wait ? peer(rank).lost : loss(rank));
+    end_by_loss(operation, may_wait ? peer(rank).loss : loss(rank));
 }
 
 // The deadline has passed, so there is no time to wait for the reason of a leave.
@@ -269,12 +269,12 @@ void Group::end_by_time(Operation& operation, TimePoint now) {
   fail(operation, time_out(operation, now - operation.called_at()), true);
 }
 
-void Group::end_by_loss(Operation& operation, const Status& why) {
-  if (why) return;
+void Group::end_by_loss(Operation& operation, const Status& loss) {
+  if (loss.is_ok()) return;
   const uint64_t seq = operation.seq().value;
   const auto text =
       concat(describe(operation.call()), ", collective ", seq, ", cannot end");
-  fail(operation, why.with_context(text), true);
+  fail(operation, loss.with_context(text), true);
 }
 
 std::vector<std::shared_ptr<Operation>> Group::operations() const {

@@ -95,7 +95,7 @@ void Group::restore_owners(Rank late) {
   view().members.for_each([&](Rank r) {
     const bool is_idle =
         r != late && !view().is_owner(r) && !view_change_.is_suspected(r);
-    if (!is_idle || !peer(r).lost || called_by(r) <= acked_) return;
+    if (!is_idle || peer(r).is_lost() || called_by(r) <= acked_) return;
     if (ownership_.would_serve(r,
                                suits(peer(r), ownership_, view().members.count(), now)))
       view_change_.restore(r, now);
@@ -115,7 +115,7 @@ uint64_t Group::acked_by(Rank rank) const {
 // While no operation could skip, departed members did not matter to the view.
 void Group::on_first_policy() {
   for (int32_t r = 0; r < options_.size; ++r)
-    if (!peer(Rank(r)).lost) view_change_.on_lost(Rank(r), clock_->now());
+    if (peer(Rank(r)).is_lost()) view_change_.on_lost(Rank(r), clock_->now());
 }
 
 // ---- changes ----
@@ -168,7 +168,7 @@ Report Group::report() const {
   for (const auto& [seq, why] : failed_) report.failed.push_back(seq);
   report.lost = RankSet(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
-    if (!peers_[static_cast<size_t>(r)].lost) report.lost.insert(Rank(r));
+    if (peers_[static_cast<size_t>(r)].is_lost()) report.lost.insert(Rank(r));
   // An excluded member reports all its results, because the others may have different
   // ones. A member of the view reports from its last complete operation on, which
   // others lack most often.
@@ -494,7 +494,7 @@ void Group::tell_failed() {
     view().members.for_each([&](Rank r) {
       Peer& p = peer(r);
       const bool is_near = seq.value <= p.called() + kMaxFailedAhead;
-      if (r != options_.self && p.lost && is_near && acked_by(r) < seq.value)
+      if (r != options_.self && !p.is_lost() && is_near && acked_by(r) < seq.value)
         p.send_abort(seq, again);
     });
   }
@@ -536,7 +536,7 @@ void Group::trim_kept() {
   uint64_t returning = acked_;
   for (int32_t r = 0; r < options_.size; ++r) {
     const Peer& p = peer(Rank(r));
-    if (Rank(r) == options_.self || !p.lost) continue;
+    if (Rank(r) == options_.self || p.is_lost()) continue;
     if (view().has(Rank(r))) {
       all = std::min(all, p.acked());
     } else {

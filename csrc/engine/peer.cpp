@@ -96,7 +96,7 @@ transport::MessageId Peer::send(OutMessage&& message) {
     return 0;
   }
   const uint64_t seq = message.header.seq, charge = charge_of(message);
-  const bool is_up = lost && gave_up_;
+  const bool is_up = !is_lost() && !give_up_reason_;
   const bool is_result = message.header.kind == FrameKind::kResult && charge > 0;
   message.is_held = is_up && (is_result ? is_held_result(seq)
                                         : waits_for_call(message.header.kind) &&
@@ -149,13 +149,13 @@ void Peer::finish() {
 }
 
 void Peer::give_up(const Status& why) {
-  if (!link_ || !lost || !gave_up_) return;
-  gave_up_ = why;
+  if (!link_ || is_lost() || give_up_reason_) return;
+  give_up_reason_ = why;
   link_->hang_up();
 }
 
 void Peer::set_lost(const Status& why) {
-  lost = why;
+  loss = why;
   window_.clear();
   results_.clear();
 }
@@ -231,7 +231,7 @@ void Peer::ask_called(uint64_t seq) {
 }
 
 void Peer::ask(FrameKind kind, uint64_t seq) {
-  if (!link_ || !lost) return;
+  if (!link_ || is_lost()) return;
   OutMessage m;
   m.header.kind = kind;
   m.header.epoch = *epoch_;
@@ -266,7 +266,7 @@ void Peer::tell_called() {
 
 // Returns true if the peer will see the present numbers.
 bool Peer::notify(FrameKind kind, transport::Urgency urgency) {
-  if (!link_ || !lost || std::exchange(notice_->is_out, true)) return false;
+  if (!link_ || is_lost() || std::exchange(notice_->is_out, true)) return false;
   OutMessage m;
   m.header.kind = kind;
   m.header.epoch = *epoch_;

@@ -123,14 +123,16 @@ class Peer {
   // follows.
   void give_up(const Status& why);
   const Status& reason_of_loss(const Status& why) const {
-    return gave_up_ ? why : gave_up_;
+    return give_up_reason_ ? *give_up_reason_ : why;
   }
   // The link is down.
   void set_lost(const Status& why);
+  bool is_lost() const { return !loss.is_ok(); }
 
   bool has_left = false;
-  Status left_for;  // not ok: the lost member was its reason for leaving
-  Status lost;      // not ok: see set_lost
+  // The lost member was its reason for leaving.
+  std::optional<Status> reason_to_leave;
+  Status loss;  // reason of set_lost(); ok before
   // Estimates from the peer's contributions while it owns nothing.
   straggler::UplinkEstimate uplink;
   collectives::Learnt learnt;
@@ -166,7 +168,7 @@ class Peer {
   ReceiveWindow early_;
   ReceiveWindow early_results_;
   std::shared_ptr<Notice> notice_;
-  Status gave_up_;
+  std::optional<Status> give_up_reason_;
   std::array<std::vector<std::byte>, transport::kNumLanes> abort_text_;  // by lane
   uint64_t spared_ = 0;
   uint64_t acked_ = 0;
