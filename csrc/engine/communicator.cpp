@@ -94,7 +94,7 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
 Status Communicator::wait_for_links(TimePoint deadline) {
   std::unique_lock lock(mutex_);
   const auto is_connected = [this] {
-    return !refused_ ||
+    return refusal_ ||
            std::all_of(is_linked_.begin(), is_linked_.end(), [](bool b) { return b; });
   };
   while (!links_changed_.wait_for(lock, std::min(deadline - clock_.now(), kGlance),
@@ -104,7 +104,7 @@ Status Communicator::wait_for_links(TimePoint deadline) {
     AIKIDO_TRY(failure());
     lock.lock();
   }
-  if (!refused_) return refused_;
+  if (refusal_) return *refusal_;
   if (is_connected()) return Status::ok();
   std::string who;
   Rank culprit = kNoRank;
@@ -187,14 +187,14 @@ std::string Communicator::refusal(const transport::Hello& hello) {
   }
   if (hello.agreed != agreed_) {
     const auto [mine, theirs] = difference(agreed_, hello.agreed);
-    refused_ =
+    refusal_ =
         Status(Code::kInvalidArgument,
                concat("group \"", options_.name, "\": rank ", options_.self.value,
                       " has ", mine, " and rank ", r, " has ", printable(theirs),
                       "; give this option the same value on every rank"),
                hello.rank);
     links_changed_.notify_all();
-    return refused_.message();
+    return refusal_->message();
   }
   return {};
 }
@@ -207,8 +207,8 @@ void Communicator::on_turned_away(const std::string& why) {
 void Communicator::on_no_room(const std::string& why) {
   if (num_expected() == 0) return;
   const std::lock_guard lock(mutex_);
-  if (!refused_) return;
-  refused_ = Status(
+  if (refusal_) return;
+  refusal_ = Status(
       Code::kInvalidArgument,
       concat("group \"", options_.name, "\" on rank ", options_.self.value, ": ", why),
       options_.self);

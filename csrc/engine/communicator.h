@@ -181,9 +181,9 @@ class Communicator final : private transport::Doorkeeper {
   std::condition_variable links_changed_;
   // Guarded by mutex_.
   std::vector<bool> is_linked_;
-  Status refused_;               // a member was rejected, or there is no room for it
-  std::string sharing_failure_;  // guarded by mutex_
-  std::string turned_away_;      // reason why another connection was rejected
+  std::optional<Status> refusal_;  // of a member, or there is no room for one
+  std::string sharing_failure_;    // guarded by mutex_
+  std::string turned_away_;        // reason why another connection was rejected
   uint64_t num_calls_ = 0;
   // Calls in the order of their numbers, from the first that waits for its data.
   struct Held {

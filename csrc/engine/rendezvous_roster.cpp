@@ -104,7 +104,7 @@ Status Communicator::find_members(const membership::Roster& roster,
     if (failed.code() != Code::kRetryLater && !is_late) return failed;
     if (!is_late) last = failed;
     std::unique_lock lock(mutex_);
-    if (!refused_) return refused_;
+    if (refusal_) return *refusal_;
     if (is_late || clock_.now() + pause >= deadline) {
       lock.unlock();
       const Status missed = wait_for_links(clock_.now());

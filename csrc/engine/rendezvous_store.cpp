@@ -258,7 +258,7 @@ Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
     if (!refusal && now - refused_at >= kSecondThoughts) return refusal;
     AIKIDO_TRY(failure());
     std::unique_lock lock(mutex_);
-    if (!refused_) return refused_;
+    if (refusal_) return *refusal_;
     if (now + pause >= deadline) {
       return {Code::kTimedOut, concat("Timed out; the last try: ", last.message()),
               rank};

@@ -62,11 +62,11 @@ void LanedLink::close() {
 // So the other lane is read to its end. That does not take long, because hang_up() lets
 // no new data in.
 void LanedLink::on_lane_lost(const Status& why) {
-  if (why_) why_ = why;
+  if (!first_loss_) first_loss_ = why;
   for (End& e : ends_) {
     if (!e.is_lost) return e.link->hang_up();
   }
-  handler_->on_link_lost(peer_, why_);
+  handler_->on_link_lost(peer_, *first_loss_);
 }
 
 }  // namespace aikido::transport

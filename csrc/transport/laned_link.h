@@ -10,6 +10,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "transport/link.h"
 
@@ -88,7 +89,7 @@ class LanedLink final : public Link {
   LinkHandler* handler_;
   std::array<End, kNumLanes> ends_;
   bool is_shared_ = false;
-  Status why_;  // reason of the first lost lane
+  std::optional<Status> first_loss_;  // of a lane
 };
 
 }  // namespace aikido::transport
