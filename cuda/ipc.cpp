@@ -66,10 +66,11 @@ Result<MemoryHandle> share_memory(int device, const void* data) {
   cudaIpcMemHandle_t allocation;
   const cudaError_t error =
       cudaIpcGetMemHandle(&allocation, reinterpret_cast<void*>(base));
-  if (const Status why = check_cuda(error, "cudaIpcGetMemHandle", 0); !why) {
+  if (const Status failure = check_cuda(error, "cudaIpcGetMemHandle", 0);
+      failure.has_failed()) {
     return Status(
         Code::kUnsupported,
-        concat("this memory cannot be shared with other processes (", why.message(),
+        concat("this memory cannot be shared with other processes (", failure.message(),
                "), as that of expandable segments (PYTORCH_CUDA_ALLOC_CONF) "
                "cannot"));
   }

@@ -31,6 +31,7 @@ enum class Code : uint8_t {
 // "peer_lost" and the like, as logs and the trace print it.
 std::string_view name_of(Code code);
 
+// Has no truth value: `if (failure)` would mean the opposite of its name.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -40,7 +41,7 @@ class [[nodiscard]] Status {
   static Status ok() { return {}; }
 
   bool is_ok() const { return code_ == Code::kOk; }
-  explicit operator bool() const { return is_ok(); }
+  bool has_failed() const { return code_ != Code::kOk; }
   Code code() const { return code_; }
   // One sentence: the event, the member, both values, and a remedy. Empty when ok.
   const std::string& message() const { return message_; }
@@ -72,6 +73,8 @@ class [[nodiscard]] Result {
   }
 
   bool is_ok() const { return value_.has_value(); }
+  bool has_failed() const { return !is_ok(); }
+  // True if there is a value, as of std::optional.
   explicit operator bool() const { return is_ok(); }
   const Status& status() const { return status_; }
   // Requires is_ok().

@@ -46,7 +46,7 @@ inline collectives::Call call_of(collectives::CallKind kind, const CallSite& sit
 // the call receive the reason.
 inline void check_call(const CallSite& site, const collectives::Call& call, int size) {
   const Status valid = collectives::validate(call, size);
-  if (valid) return;
+  if (valid.is_ok()) return;
   const Status why(valid.code(), valid.message(), Rank(site.rank));
   raise(why, {}, site.on_refused ? site.on_refused(why) : 0);
 }

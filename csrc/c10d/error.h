@@ -38,7 +38,7 @@ class Error final : public c10::DistBackendError {
   throw Error(std::move(status), std::move(operation), seq);
 }
 inline void raise_if_failed(const Status& status) {
-  if (!status) raise(status);
+  if (status.has_failed()) raise(status);
 }
 template <class T>
 T value_or_raise(Result<T> result) {

@@ -175,7 +175,7 @@ void IpcCall::add_blocks(collectives::LocalCall& local) {
 // no further action of a user.
 void IpcCall::on_called(const Status& status, Seq seq) {
   seq_ = seq;
-  if (!status) return;
+  if (status.has_failed()) return;
   is_owed_ = true;
   ++*what_.owed;
 }
@@ -200,7 +200,7 @@ void IpcCall::purge() {
 // ---- of rank 0 ----
 
 void IpcCall::lead(const Status& status) {
-  if (!status) return conclude(status);
+  if (status.has_failed()) return conclude(status);
   std::optional<Mark> mark;
   Status failure;
   bool is_through = false;
@@ -210,7 +210,7 @@ void IpcCall::lead(const Status& status) {
   } catch (...) {
     failure = failure_at(site_);
   }
-  if (!failure || is_through) return conclude(failure);
+  if (failure.has_failed() || is_through) return conclude(failure);
   transfers_->watch(
       {*mark}, site_, first_deadline_ + kGrace / 2,
       [self = shared_from_this()](const Status& passed) { self->conclude(passed); });
@@ -237,7 +237,7 @@ Mark IpcCall::queue() {
 }
 
 void IpcCall::conclude(const Status& status) {
-  end_message_.is_running = end_message_.is_running && !status;
+  end_message_.is_running = end_message_.is_running && status.has_failed();
   end_message_.culprit =
       (status.culprit() == kNoRank ? Rank(kLeader) : status.culprit()).value;
   end_message_.code = status.code();
@@ -274,7 +274,7 @@ void IpcCall::on_end_message_sent(const Status& status) {
 // Also if the call has failed, which its work reports at once.
 void IpcCall::receive(const Status& status, const CommunicatorPtr& communicator) {
   const TimePoint soon = SystemClock().now() + kGrace;
-  if (!status) end(Status::ok());
+  if (status.has_failed()) end(Status::ok());
   if (!communicator) {
     kept().add(what_.work, soon);
     return finish({Code::kAborted, concat(site_.what, ": its group is gone")});
@@ -284,7 +284,7 @@ void IpcCall::receive(const Status& status, const CommunicatorPtr& communicator)
   call.tag = tag();
   call.data = reinterpret_cast<std::byte*>(&end_message_);
   call.bytes = sizeof end_message_;
-  call.deadline = status ? what_.deadline + kGrace : soon;
+  call.deadline = status.is_ok() ? what_.deadline + kGrace : soon;
   call.on_done = [self = shared_from_this()](const Status& received, Rank) {
     self->end_receive(received);
   };
@@ -292,7 +292,7 @@ void IpcCall::receive(const Status& status, const CommunicatorPtr& communicator)
 }
 
 void IpcCall::end_receive(const Status& status) {
-  if (!status) {
+  if (status.has_failed()) {
     kept().add(what_.work, SystemClock().now() + kGrace);
     return finish({status.code(),
                    concat(site_.what, " is made by rank ", kLeader,

@@ -50,7 +50,7 @@ AikidoBackend::BackendPtr AikidoBackend::nccl_for(const CallSite& site,
         return t.device() == inner->device();
       });
   if (!is_there) return {};
-  if (const Status failure = inner->failure(); !failure) {
+  if (const Status failure = inner->failure(); failure.has_failed()) {
     const Status why(
         Code::kAborted,
         concat(site.call, " on rank ", site.rank, ": the inner backend of group \"",
@@ -78,7 +78,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_nccl(NcclCall what,
   // Weak, because the last release may take long, and this runs on the progress thread.
   local.on_done = [weak = std::weak_ptr(inner)](const Status& status,
                                                 const collectives::Outcome&) {
-    if (!status) NcclRoute::fail(weak.lock(), status);
+    if (status.has_failed()) NcclRoute::fail(weak.lock(), status);
   };
   const c10::Device device = inner->device();
   const CopySite where{concat(site.call, " on rank ", site.rank, ": the inner backend"),

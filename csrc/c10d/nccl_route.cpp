@@ -75,7 +75,7 @@ void NcclRoute::run(const CopySite& site, const std::function<void()>& part) {
 // True the first time, if there is a backend to end.
 bool NcclRoute::give_up(const Status& why) {
   const std::lock_guard lock(mutex_);
-  if (!backend_ || !failure_) return false;
+  if (!backend_ || failure_.has_failed()) return false;
   failure_ = why;
   return true;
 }
@@ -97,7 +97,7 @@ void NcclRoute::shutdown() {
   BackendPtr backend;
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) backend = backend_;
+    if (!failure_.has_failed()) backend = backend_;
   }
   if (backend) backend->shutdown();
 }

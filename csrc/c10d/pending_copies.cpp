@@ -23,7 +23,7 @@ void PendingCopies::follow(Transfers& transfers,
       transfers.watch(std::move(down.marks), down.site, deadline,
                       [communicator, hold = hold_,
                        own = std::move(own_copies_)](const Status& status) {
-                        if (status)
+                        if (status.is_ok())
                           for (const OwnCopy& c : own) copy_block(c.from, c.to);
                         communicator->release(*hold, status);
                       });
@@ -33,7 +33,7 @@ void PendingCopies::follow(Transfers& transfers,
         std::move(down.marks), down.site, deadline,
         [communicator, parts = parts_, ready = down.ready](const Status& status) {
           communicator->post([parts, ready, status] {
-            if (status) {
+            if (status.is_ok()) {
               parts->advance(ready);
             } else {
               parts->fail(status);

@@ -64,7 +64,7 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
   }
   const Status joined =
       next->join(*roster, Epoch(epoch()), bounded(wanted.timeout.value_or(timeout())));
-  if (!joined) {
+  if (joined.has_failed()) {
     const std::lock_guard lock(mutex_);
     is_aborted_ = is_aborted_ || was_aborted;
     joining_.reset();

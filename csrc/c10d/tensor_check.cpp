@@ -338,7 +338,7 @@ void check_rank(const CallSite& site, const char* argument, int64_t rank, int si
 void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
                   ReduceOp op, DType dtype, int size) {
   const Status valid = straggler::validate(policy, size);
-  if (!valid) refuse(site, valid.message());
+  if (valid.has_failed()) refuse(site, valid.message());
   if (policy.kind == straggler::Kind::kWaitAll) return;
   if (op != ReduceOp::kSum && op != ReduceOp::kAvg) {
     refuse(site, "policy ", straggler::to_string(policy), " with op ", name_of(op),

@@ -17,7 +17,7 @@ namespace aikido::adapter {
 namespace {
 
 ::c10d::WorkResult work_result(const Status& status) {
-  if (status) return ::c10d::WorkResult::SUCCESS;
+  if (status.is_ok()) return ::c10d::WorkResult::SUCCESS;
   return status.code() == Code::kTimedOut ? ::c10d::WorkResult::TIMEOUT
                                           : ::c10d::WorkResult::COMM_ERROR;
 }
@@ -174,7 +174,7 @@ void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& sta
                           const collectives::Outcome& outcome) {
   {
     const std::lock_guard lock(self->mutex_);
-    if (self->failure_) self->rest_->outcome = outcome;
+    if (!self->failure_.has_failed()) self->rest_->outcome = outcome;
   }
   end_one(std::move(self), status);
 }
@@ -195,9 +195,9 @@ void AikidoWork::complete_part(c10::intrusive_ptr<AikidoWork> self,
 }
 
 void AikidoWork::end_one(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
-  if (!status) {
+  if (status.has_failed()) {
     const std::lock_guard lock(self->mutex_);
-    if (self->failure_) self->failure_ = status;
+    if (!self->failure_.has_failed()) self->failure_ = status;
   }
   if (--self->num_open_ == 0) end(std::move(self));
 }
@@ -211,7 +211,7 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     self->finished_ = SystemClock().now();
   self->work_result_ = work_result(self->failure_);
   std::exception_ptr error;
-  if (!self->failure_) {
+  if (self->failure_.has_failed()) {
     error = std::make_exception_ptr(
         Error(self->failure_, operation_of(self->title_), self->seq_));
   }
@@ -275,7 +275,7 @@ void AikidoWork::end_at_once(c10::intrusive_ptr<AikidoWork> self,
 bool AikidoWork::end_here(const std::exception_ptr& error) {
   if (error) {
     const std::lock_guard lock(mutex_);
-    if (failure_) work_result_ = ::c10d::WorkResult::COMM_ERROR;
+    if (!failure_.has_failed()) work_result_ = ::c10d::WorkResult::COMM_ERROR;
   }
   finish(error);
   is_over_ = true;
@@ -285,7 +285,7 @@ bool AikidoWork::end_here(const std::exception_ptr& error) {
   // it.
   if (const auto next = std::move(next_)) {
     Status status = failure_;
-    if (error && status)
+    if (error && status.is_ok())
       status = {Code::kAborted, "a call before it in the batch has failed"};
     end_one(next, status);
   }

@@ -175,7 +175,7 @@ void DirectReduction::on_time(TimePoint now) {
 }
 
 void DirectReduction::on_more() {
-  if (const Status& why = local_.parts->failure(); !why)
+  if (const Status& why = local_.parts->failure(); why.has_failed())
     return host_->fail_everywhere(seq_, why);
   contribute();
   fold_what_is_ready();

@@ -12,7 +12,7 @@ Status Operation::start(LocalCall local) {
   started_ = true;
   local_ = std::move(local);
   // The operation failed before the call; the caller learns it now.
-  if (!failure_) {
+  if (failure_.has_failed()) {
     const Status why = failure_;
     fail(why);
     return Status::ok();

@@ -86,7 +86,7 @@ class Operation : public transport::SendOwner,
   // The caller has its result or error, and the operation awaits no frame for it any
   // more.
   bool is_over() const { return over_; }
-  bool has_failed() const { return !failure_; }
+  bool has_failed() const { return failure_.has_failed(); }
   TimePoint called_at() const { return local_.called_at; }
 
   // The local member calls the operation. Requires: not started. A failed Status if

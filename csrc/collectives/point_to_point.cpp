@@ -53,7 +53,7 @@ class Mailbox::Outbound final : public transport::SendOwner,
   void on_sent(uint32_t) override { end(Status::ok()); }
 
   void end(const Status& status) {
-    if (!status && mailbox_ != nullptr) take_back(status.code());
+    if (status.has_failed() && mailbox_ != nullptr) take_back(status.code());
     if (auto done = std::exchange(call_.on_done, nullptr)) done(status, call_.to);
     if (mailbox_ != nullptr) {
       auto self = shared_from_this();
@@ -515,7 +515,7 @@ bool Mailbox::on_time(TimePoint now, const Status& silent) {
         peer == kNoRank ? std::string("any rank") : concat("rank ", peer.value);
     const auto call =
         concat(what, " ", who, ", tag ", tag, " on rank ", host_->self().value);
-    if (peer == kNoRank && !silent) {
+    if (peer == kNoRank && silent.has_failed()) {
       has_blamed_silent = true;
       return silent.with_context(call + ": Timed out");
     }

@@ -241,7 +241,7 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
 
 void Communicator::take_up(Called called) {
   collectives::LocalCall& local = called.local;
-  if (local.hold && !local.hold->failure) {
+  if (local.hold && local.hold->failure.has_failed()) {
     group_->refuse(local.hold->failure);
     collectives::Outcome outcome;
     outcome.kind = collectives::OutcomeKind::kAborted;
@@ -325,7 +325,7 @@ Status Communicator::skip_through(Seq seq) {
     group_->end_turn();
   });
   const std::lock_guard lock(mutex_);
-  if (passed) num_calls_ = std::max(num_calls_, seq.value);
+  if (passed.is_ok()) num_calls_ = std::max(num_calls_, seq.value);
   return passed;
 }
 
@@ -390,7 +390,7 @@ void Communicator::send_ahead(collectives::SendCall&& call) {
 }
 
 void Communicator::take_up(collectives::SendCall&& call) {
-  if (call.hold && !call.hold->failure)
+  if (call.hold && call.hold->failure.has_failed())
     return call.on_done(call.hold->failure, kNoRank);
   engine_->uplink().note(call.priority);
   group_->send(std::move(call));

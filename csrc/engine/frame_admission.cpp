@@ -17,7 +17,7 @@ Result<std::optional<DecodedCall>> read_call(std::span<const std::byte> extensio
   if (!decoded) return decoded.status();
   // The call comes from the peer, so an invalid one is a protocol error of the peer.
   const Status valid = collectives::validate(decoded->call, size);
-  if (!valid) return Status(Code::kProtocol, valid.message());
+  if (valid.has_failed()) return Status(Code::kProtocol, valid.message());
   if (decoded->call.bytes() > most_bytes) {
     return Status(Code::kProtocol,
                   concat(describe(decoded->call), " has ", decoded->call.bytes(),

@@ -158,7 +158,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   // A call that fails before its start sends nothing.
   const Status failure =
       call.is_partial() ? end_reason_.value_or(Status()) : unreachable(kNoRank);
-  if (!failure) fail(*operation, failure, !end_reason_);
+  if (failure.has_failed()) fail(*operation, failure, !end_reason_);
   it->second.held = std::move(local);
   if (call.kind == CallKind::kBarrier && !operation->has_failed()) {
     start_barriers();
@@ -188,7 +188,7 @@ void Group::start_held(Active& active) {
   const auto operation = active.operation;
   const Status fits = start_call(*operation, *std::exchange(active.held, std::nullopt),
                                  options_.name, self());
-  if (!fits) fail(*operation, fits, true);
+  if (fits.has_failed()) fail(*operation, fits, true);
   check_lost(*operation);
   retire(operation->seq().value);
 }
@@ -247,7 +247,7 @@ Status Group::death() const {
 // Others may have reported a loss before the connection ends here.
 Status Group::failure() const {
   const Status failure = unreachable(kNoRank);
-  return failure ? last_loss_.value_or(failure) : failure;
+  return failure.has_failed() ? failure : last_loss_.value_or(failure);
 }
 
 // Reason why nothing comes from a member: it is lost, or silent.
@@ -570,14 +570,14 @@ Status Group::time_out(const Operation& operation, Duration after) const {
   // The missing member may itself wait for a silent member.
   Status cause = silence();
   const Rank absent = held_back_for(operation);
-  if (cause && absent != kNoRank)
+  if (cause.is_ok() && absent != kNoRank)
     cause = Status(Code::kTimedOut,
                    concat("it was held back for rank ", absent.value,
                           ", which is out of the view and was expected back: it has "
                           "missed as many results as may be, see "
                           "max_consecutive_skips and straggler.log_bytes"),
                    absent);
-  if (cause) return why;
+  if (cause.is_ok()) return why;
   return {why.code(), concat(why.message(), "; ", cause.message()), cause.culprit()};
 }
 

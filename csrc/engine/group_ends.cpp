@@ -250,7 +250,7 @@ void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
   const bool is_partial = operation.call().is_partial();
   const bool is_too_early = loss_due_ != TimePoint::min() && clock_->now() < loss_due_;
-  if (is_too_early && (is_partial || death())) return;
+  if (is_too_early && (is_partial || death().is_ok())) return;
   if (is_partial) return end_by_loss(operation, hopeless(operation));
   if (!is_anybody_lost_ && !heartbeats_.is_anybody_silent()) return;
   const bool may_wait = !operation.is_started();

@@ -55,7 +55,7 @@ void Group::on_view_frame(Rank from, const FrameHeader& header) {
   auto message = membership::decode_view_message(*bytes, options_.size);
   if (!message) return peer(from).give_up(message.status());
   const Status taken = view_change_.on_message(from, *message, clock_->now());
-  if (!taken) peer(from).give_up(taken);
+  if (taken.has_failed()) peer(from).give_up(taken);
 }
 
 void Group::on_notice(Rank from, const FrameHeader& header) {

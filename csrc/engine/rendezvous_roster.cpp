@@ -35,7 +35,7 @@ struct EpochExchange {
   void end_one(const Status& status) {
     const std::lock_guard lock(mutex);
     --num_open;
-    if (failure) failure = status;
+    if (failure.is_ok()) failure = status;
     changed.notify_all();
   }
 
@@ -68,11 +68,11 @@ Status Communicator::join(const membership::Roster& roster, Epoch last,
     engine_->listener().add(this);
   });
   Status joined = find_members(roster, deadline);
-  if (joined) joined = wait_for_links(deadline);
+  if (joined.is_ok()) joined = wait_for_links(deadline);
   // No member continues before all are connected to all. Until then each member can
   // return to its former view.
-  if (joined) joined = agree_on_epoch(last, deadline);
-  if (joined) return joined;
+  if (joined.is_ok()) joined = agree_on_epoch(last, deadline);
+  if (joined.is_ok()) return joined;
   // Connected members need not wait for the deadline, and learn the reason.
   abort(joined);
   shutdown(kGoodbye);
@@ -93,14 +93,15 @@ Status Communicator::find_members(const membership::Roster& roster,
       if (failed.code() == Code::kTimedOut) return false;
       const Status dialled = dial_member(Rank(r), roster.member(Rank(r)).address,
                                          roster.token(Rank(r)), deadline);
-      if (!dialled && (failed || dialled.code() != Code::kRetryLater)) {
+      if (dialled.has_failed() &&
+          (failed.is_ok() || dialled.code() != Code::kRetryLater)) {
         failed = dialled.with_context(
             concat("connecting to rank ", r, " of group \"", options_.name, "\""));
       }
       return dialled.is_ok();
     });
     if (missing.empty()) return Status::ok();
-    const bool is_late = failed.code() == Code::kTimedOut && !last;
+    const bool is_late = failed.code() == Code::kTimedOut && last.has_failed();
     if (failed.code() != Code::kRetryLater && !is_late) return failed;
     if (!is_late) last = failed;
     std::unique_lock lock(mutex_);
@@ -141,9 +142,9 @@ Status Communicator::agree_on_epoch(Epoch last, TimePoint deadline) {
   }
   // Each send and receive ends by its own deadline.
   std::unique_lock lock(exchange->mutex);
-  exchange->changed.wait(lock,
-                         [&] { return exchange->num_open == 0 || !exchange->failure; });
-  if (!exchange->failure) {
+  exchange->changed.wait(
+      lock, [&] { return exchange->num_open == 0 || exchange->failure.has_failed(); });
+  if (exchange->failure.has_failed()) {
     return exchange->failure.with_context(
         concat("not all members of group \"", options_.name, "\" are connected"));
   }

@@ -100,7 +100,7 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
       new Communicator(std::move(engine), std::move(options), agreed));
   const TimePoint deadline = made->clock_.now() + timeout;
   Status met = made->rendezvous(store, deadline);
-  if (met) return made;
+  if (met.is_ok()) return made;
   if (made->token_ == transport::Token{}) {
     made->abort(met);
     made->shutdown(kGoodbye);
@@ -184,18 +184,18 @@ Result<std::string> Communicator::read_from(Rank rank, const std::string& key,
                                             membership::Store& store,
                                             TimePoint deadline) {
   while (true) {
-    Status why;
+    Status failure;
     bool has_gone = false;
     engine_->run_and_wait([&] {
-      why = group_->failure();
-      if (why) why = group_->silence();
+      failure = group_->failure();
+      if (failure.is_ok()) failure = group_->silence();
       has_gone = group_->has_gone(rank);
     });
     // The member writes before it leaves, so its state is read before the key.
     const TimePoint now = clock_.now();
     auto text = store.get(key, std::min(deadline - now, kSecondThoughts));
     if (text) return text;
-    AIKIDO_TRY(why);
+    AIKIDO_TRY(failure);
     if (has_gone || clock_.now() >= deadline)
       return Status(text.status().code(), text.status().message(), rank);
     // A store that has ended fails at once, so this loop pauses.
@@ -242,20 +242,20 @@ Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
     if (rank == Rank(0)) {
       const Status followed = follow_token(store, deadline);
       // Rank 0 refused this member and may have ended since, and its store too.
-      if (!followed) return refusal ? followed : refusal;
+      if (followed.has_failed()) return refusal.is_ok() ? followed : refusal;
     }
     if (token_ != before) refusal = Status::ok();
     const Status dialled = dial_published(rank, store, deadline);
     const TimePoint now = clock_.now();
     if (dialled.code() == Code::kInvalidArgument && rank == Rank(0)) {
-      if (refusal) refused_at = now;
+      if (refusal.is_ok()) refused_at = now;
       refusal = dialled;
     } else if (dialled.code() != Code::kRetryLater &&
-               (dialled.code() != Code::kTimedOut || last)) {
+               (dialled.code() != Code::kTimedOut || last.is_ok())) {
       return dialled;
     }
     if (dialled.code() != Code::kTimedOut) last = dialled;
-    if (!refusal && now - refused_at >= kSecondThoughts) return refusal;
+    if (!refusal.is_ok() && now - refused_at >= kSecondThoughts) return refusal;
     AIKIDO_TRY(failure());
     std::unique_lock lock(mutex_);
     if (refusal_) return *refusal_;

@@ -69,7 +69,8 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (!has_majority()) return refuse(from, message, "");
   const auto ours = promised_ ? own_report_ : host_->report();
   auto fits = host_->compare(from, message.report);
-  if (const Status reach = check_reach(from, message.report, ours); !reach) {
+  if (const Status reach = check_reach(from, message.report, ours);
+      reach.has_failed()) {
     fits = reach;
   } else if (message.report.acked.value + 1 < view_.cuts.front().first.value) {
     fits = Status(Code::kPeerLost,
@@ -80,7 +81,7 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
                          "more; copy the state of another rank and reconfigure"));
   }
   if (!fits) return;  // the member asks again
-  if (!*fits) return refuse(from, message, fits->message());
+  if (fits->has_failed()) return refuse(from, message, fits->message());
   joining_[from] = message.report;
   if (!attempt_ && !promised_ && can_change()) start();
 }

@@ -186,7 +186,7 @@ void ViewChange::start() {
   // Results that a returning member lacks may have been forgotten since its request.
   std::erase_if(joining_, [&](const auto& entry) {
     const auto fits = host_->compare(entry.first, entry.second);
-    return !fits || !*fits;  // it asks again
+    return !fits || fits->has_failed();  // it asks again
   });
   const Ballot ballot{highest_counter_ + 1, self_};
   highest_counter_ = ballot.counter;

@@ -276,7 +276,8 @@ Result<Profile> parse_profile(std::string_view text) {
     }
     auto layer = read_layer(trimmed(line));
     if (!layer) return layer.status().with_context(place);
-    if (const auto status = validate_layer(*layer, profile.layers.size() + 1); !status)
+    if (const auto status = validate_layer(*layer, profile.layers.size() + 1);
+        status.has_failed())
       return status.with_context(place);
     const auto [known, is_new] = index.emplace(layer->id, profile.layers.size());
     if (!is_new)
@@ -286,7 +287,7 @@ Result<Profile> parse_profile(std::string_view text) {
     profile.layers.push_back(std::move(*layer));
   }
   for (const auto& [from, to, of_edge] : edges)
-    if (const auto status = add_edge(profile, index, from, to); !status)
+    if (const auto status = add_edge(profile, index, from, to); status.has_failed())
       return status.with_context(concat("line ", of_edge));
   AIKIDO_TRY(validate(profile));
   return profile;

@@ -190,7 +190,8 @@ Result<Schedule> parse_schedule(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     ++number;
-    if (const auto status = reader.read_line(text.substr(at, end - at)); !status)
+    if (const auto status = reader.read_line(text.substr(at, end - at));
+        status.has_failed())
       return status.with_context(concat("line ", number));
     at = end + 1;
   }

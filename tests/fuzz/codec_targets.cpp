@@ -148,7 +148,7 @@ void run_frame(std::span<const uint8_t> input) {
       require(!straggler::to_string(*policy).empty(), "a policy has a name");
       for (const int32_t size : {1, 3}) {
         if (policy->kind == straggler::Kind::kSkip &&
-            straggler::validate(*policy, size))
+            straggler::validate(*policy, size).is_ok())
           require(straggler::quorum_of(*policy, size) <= size, "a quorum is a part");
       }
     }

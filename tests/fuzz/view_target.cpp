@@ -176,7 +176,8 @@ void run_view(std::span<const uint8_t> bytes) {
         }
         require(encode(*message) == raw, "a message has one encoding");
         const Status taken = change.on_message(from, *message, now);
-        require(taken || taken.code() == Code::kProtocol, "nonsense is nonsense");
+        require(taken.is_ok() || taken.code() == Code::kProtocol,
+                "nonsense is nonsense");
       }
     }
     if (change.is_promised())

@@ -3,6 +3,7 @@
 #include "base/status.h"
 
 #include <string>
+#include <type_traits>
 
 #include "harness/catch.h"
 
@@ -19,12 +20,17 @@ Status go_on_after(const Status& first) {
   return {Code::kRetryLater, "went on"};
 }
 
+// A variable named for a failure must not read as its opposite.
+static_assert(!std::is_constructible_v<bool, Status>);
+
 TEST_CASE("a status is ok until it is given a code", "[base]") {
   CHECK(Status().is_ok());
-  CHECK(Status::ok());
+  CHECK(Status::ok().is_ok());
   CHECK(Status().message().empty());
   CHECK(Status().culprit() == kNoRank);
-  CHECK_FALSE(lost());
+  CHECK(lost().has_failed());
+  CHECK_FALSE(lost().is_ok());
+  CHECK_FALSE(Status().has_failed());
   CHECK(lost().culprit() == Rank(3));
 }
 
@@ -50,6 +56,7 @@ TEST_CASE("a result holds either a value or the reason why not", "[base]") {
 
   Result<std::string> bad(lost());
   CHECK_FALSE(bad);
+  CHECK(bad.has_failed());
   CHECK(bad.status().code() == Code::kPeerLost);
   CHECK_THROWS_AS(bad.value(), InternalError);
 }

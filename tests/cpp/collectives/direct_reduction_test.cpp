@@ -115,7 +115,7 @@ struct Giver {
         std::make_shared<collectives::DirectReduction>(&host, Seq(1), call, Rank(0));
     collectives::LocalCall local;
     local.input = local.output = bytes_of(input);
-    REQUIRE(operation->start(std::move(local)));
+    REQUIRE(operation->start(std::move(local)).is_ok());
   }
 
   // Delivers the next `bytes` of the result of `owner`.

@@ -38,7 +38,7 @@ class Callers {
   // Completion of a call that should end well.
   auto on_done() {
     return [this](const Status& status, const auto&) {
-      if (!status) num_failed_.fetch_add(1);
+      if (status.has_failed()) num_failed_.fetch_add(1);
       num_left_.fetch_sub(1);
       num_left_.notify_one();
     };

@@ -59,7 +59,7 @@ Status join(Member& member, int64_t uuid, const Handles& texts,
   options.operation.chunk_bytes = 64 << 10;
   auto view = Communicator::make(member.engine, *roster, options, agreed);
   const Status joined = view->join(*roster, member.epoch, timeout);
-  if (!joined) return joined;
+  if (joined.has_failed()) return joined;
   member.epoch = view->epoch();
   member.view = view;
   return joined;

@@ -177,8 +177,8 @@ void Checks::on_end(int32_t rank, uint64_t op, const Status& status,
                                    stopped_until_[static_cast<size_t>(rank)]);
   if (now > limit)
     broken(concat("S6: ", where, " ends ", to_text(now - limit), " too late"));
-  ++num_ends_[!status ? 2 : outcome.kind == OutcomeKind::kPartial ? 1 : 0];
-  if (!status) return check_error(rank, op, status);
+  ++num_ends_[status.has_failed() ? 2 : outcome.kind == OutcomeKind::kPartial ? 1 : 0];
+  if (status.has_failed()) return check_error(rank, op, status);
   e.is_ok = true;
   if (is_too_large()) return;
   if (has_one_result(o.call) && !views_[static_cast<size_t>(rank)].contains(rank))

@@ -209,7 +209,7 @@ Call parse_op(Line& line, int32_t members) {
   }
   line.end();
   const Status fits = collectives::validate(call, members);
-  if (!fits) throw Wrong{fits.message()};
+  if (fits.has_failed()) throw Wrong{fits.message()};
   return call;
 }
 
@@ -236,7 +236,8 @@ void parse_call(Line& line, const Script& script, Event& event) {
   const straggler::PolicyOptions& policy = script.ops[event.op - 1].policy;
   const auto fits = straggler::data_shard_of(policy, Rank(event.a), script.members,
                                              *event.data_shard);
-  if (event.a == kEvery || !fits) throw Wrong{concat("data=", *event.data_shard)};
+  if (event.a == kEvery || fits.has_failed())
+    throw Wrong{concat("data=", *event.data_shard)};
 }
 
 Event parse_event(Line& line, const Script& script) {

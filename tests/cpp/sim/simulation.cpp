@@ -255,8 +255,8 @@ bool Simulation::skip_through(int32_t rank) {
   if (!checks_.may_pass(rank, giver, seq)) return false;
   const Status passed = m.group->skip_through(Seq(seq));
   log("rank ", rank, " passes over up to ", seq, ": ",
-      passed ? std::string("ok") : passed.message());
-  if (!passed) return false;
+      passed.is_ok() ? std::string("ok") : passed.message());
+  if (passed.has_failed()) return false;
   m.pass = nullptr;
   m.passed = seq;
   m.is_touched = true;
@@ -345,9 +345,9 @@ void Simulation::end(int32_t rank, Answer& answer, const Status& status,
     for (const auto& [data_shard, backup] : outcome.stand_ins)
       stand_ins += concat(", ", data_shard.value, " from ", backup.value);
     log("rank ", rank, " ends ", answer.op, ": ",
-        !status           ? status.message()
-        : skipped.empty() ? "complete" + stand_ins
-                          : "without" + skipped + stand_ins);
+        status.has_failed() ? status.message()
+        : skipped.empty()   ? "complete" + stand_ins
+                            : "without" + skipped + stand_ins);
   }
   if (!answer.has_ended) --num_open_;
   answer.has_ended = true;
