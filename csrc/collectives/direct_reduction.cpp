@@ -175,8 +175,8 @@ void DirectReduction::on_time(TimePoint now) {
 }
 
 void DirectReduction::on_more() {
-  if (const Status& why = local_.parts->failure(); why.has_failed())
-    return host_->fail_everywhere(seq_, why);
+  if (const Status& failure = local_.parts->failure(); failure.has_failed())
+    return host_->fail_everywhere(seq_, failure);
   contribute();
   fold_what_is_ready();
   finish_if_done();

@@ -85,25 +85,25 @@ Status Communicator::find_members(const membership::Roster& roster,
   std::vector<int32_t> missing(static_cast<size_t>(options_.self.value));
   for (size_t i = 0; i < missing.size(); ++i) missing[i] = static_cast<int32_t>(i);
   Duration pause = kShortestPause;
-  Status last;  // reason of the last failed try, which a time-out does not tell
+  Status last_try;  // the last that was no time-out, which has no reason
   while (true) {
     AIKIDO_TRY(failure());
-    Status failed;
+    Status result;
     std::erase_if(missing, [&](int32_t r) {
-      if (failed.code() == Code::kTimedOut) return false;
+      if (result.code() == Code::kTimedOut) return false;
       const Status dialled = dial_member(Rank(r), roster.member(Rank(r)).address,
                                          roster.token(Rank(r)), deadline);
       if (dialled.has_failed() &&
-          (failed.is_ok() || dialled.code() != Code::kRetryLater)) {
-        failed = dialled.with_context(
+          (result.is_ok() || dialled.code() != Code::kRetryLater)) {
+        result = dialled.with_context(
             concat("connecting to rank ", r, " of group \"", options_.name, "\""));
       }
       return dialled.is_ok();
     });
     if (missing.empty()) return Status::ok();
-    const bool is_late = failed.code() == Code::kTimedOut && last.has_failed();
-    if (failed.code() != Code::kRetryLater && !is_late) return failed;
-    if (!is_late) last = failed;
+    const bool is_late = result.code() == Code::kTimedOut && last_try.has_failed();
+    if (result.code() != Code::kRetryLater && !is_late) return result;
+    if (!is_late) last_try = result;
     std::unique_lock lock(mutex_);
     if (refusal_) return *refusal_;
     if (is_late || clock_.now() + pause >= deadline) {
@@ -111,7 +111,7 @@ Status Communicator::find_members(const membership::Roster& roster,
       const Status missed = wait_for_links(clock_.now());
       return {missed.code(),
               concat(missed.message(), " with the same uuid and handles (last try: ",
-                     last.message(), ")"),
+                     last_try.message(), ")"),
               missed.culprit()};
     }
     links_changed_.wait_for(lock, pause);

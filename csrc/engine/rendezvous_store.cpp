@@ -234,33 +234,33 @@ Status Communicator::follow_token(membership::Store& store, TimePoint deadline) 
 Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
                                      TimePoint deadline) {
   Duration pause = kShortestPause;
-  Status refusal;  // the last refusal for this token
-  Status last;     // reason of the last failed try
+  std::optional<Status> refusal;  // for this token
+  Status last_try;                // the last that was no time-out
   TimePoint refused_at{};
   while (true) {
     const transport::Token before = token_;
     if (rank == Rank(0)) {
       const Status followed = follow_token(store, deadline);
       // Rank 0 refused this member and may have ended since, and its store too.
-      if (followed.has_failed()) return refusal.is_ok() ? followed : refusal;
+      if (followed.has_failed()) return refusal.value_or(followed);
     }
-    if (token_ != before) refusal = Status::ok();
+    if (token_ != before) refusal.reset();
     const Status dialled = dial_published(rank, store, deadline);
     const TimePoint now = clock_.now();
     if (dialled.code() == Code::kInvalidArgument && rank == Rank(0)) {
-      if (refusal.is_ok()) refused_at = now;
+      if (!refusal) refused_at = now;
       refusal = dialled;
     } else if (dialled.code() != Code::kRetryLater &&
-               (dialled.code() != Code::kTimedOut || last.is_ok())) {
+               (dialled.code() != Code::kTimedOut || last_try.is_ok())) {
       return dialled;
     }
-    if (dialled.code() != Code::kTimedOut) last = dialled;
-    if (!refusal.is_ok() && now - refused_at >= kSecondThoughts) return refusal;
+    if (dialled.code() != Code::kTimedOut) last_try = dialled;
+    if (refusal && now - refused_at >= kSecondThoughts) return *refusal;
     AIKIDO_TRY(failure());
     std::unique_lock lock(mutex_);
     if (refusal_) return *refusal_;
     if (now + pause >= deadline) {
-      return {Code::kTimedOut, concat("Timed out; the last try: ", last.message()),
+      return {Code::kTimedOut, concat("Timed out; the last try: ", last_try.message()),
               rank};
     }
     links_changed_.wait_for(lock, pause);
