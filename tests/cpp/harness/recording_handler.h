@@ -36,7 +36,7 @@ struct RecordingHandler final : transport::LinkHandler {
   }
   void on_link_lost(Rank from, const Status& why) override {
     ++times_lost;
-    lost = why;
+    loss = why;
     lost_rank = from;
     if (on_lost) on_lost();
   }
@@ -52,7 +52,7 @@ struct RecordingHandler final : transport::LinkHandler {
   std::vector<transport::FrameKind> kinds;
   Header last;
   int times_lost = 0;
-  Status lost;
+  Status loss;
   Rank lost_rank = kNoRank;
   uint64_t num_called = 0;
   bool is_unwanted = false;

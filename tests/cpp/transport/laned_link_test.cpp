@@ -128,7 +128,7 @@ TEST_CASE("kReady and kCalled go over a bulk lane that is shared memory", "[tcp]
   near.run_until([&] { return near.a.last.seq == 4; });
   near.say(Lane::kControl, kind, 5);
   near.run_until([&] { return near.a.times_lost == 1; });
-  CHECK(near.a.lost.code() == Code::kProtocol);
+  CHECK(near.a.loss.code() == Code::kProtocol);
 }
 
 TEST_CASE("data and the goodbye go over the bulk lane, in this order", "[tcp]") {
@@ -166,7 +166,7 @@ TEST_CASE("a lane that breaks ends the link once, after all data that had arrive
     near.run_until([&] { return near.a.times_lost > 0; });
     near.run_turns(3);
     CHECK(near.a.times_lost == 1);
-    CHECK(near.a.lost.code() == Code::kPeerLost);
+    CHECK(near.a.loss.code() == Code::kPeerLost);
     CHECK(near.a.lost_rank == Rank(1));
     auto order = near.a.order;
     std::sort(order.begin(), order.end());
@@ -187,7 +187,7 @@ TEST_CASE("invalid bytes on a lane are the reason of the loss", "[tcp]") {
     const std::string garbage(200, 'x');
     REQUIRE(::send(near.far(lane), garbage.data(), garbage.size(), 0) == 200);
     near.run_until([&] { return near.a.times_lost == 1; });
-    CHECK(near.a.lost.code() == Code::kProtocol);
+    CHECK(near.a.loss.code() == Code::kProtocol);
   }
 }
 
@@ -265,8 +265,8 @@ TEST_CASE("a frame on the wrong lane ends the link", "[tcp]") {
     near.say(lane, astray, 1, 10);
     near.run_until([&] { return near.a.times_lost == 1; });
     CHECK(near.a.order.empty());
-    CHECK(near.a.lost.code() == Code::kProtocol);
-    CHECK(near.a.lost.message() == concat("rank 1: a frame of kind ", int(astray),
+    CHECK(near.a.loss.code() == Code::kProtocol);
+    CHECK(near.a.loss.message() == concat("rank 1: a frame of kind ", int(astray),
                                           " on a lane that it does not belong to"));
   }
 }

@@ -155,7 +155,7 @@ TEST_CASE("finish says goodbye behind the queued messages, and the peer sees the
   CHECK(two.b.messages[1] == data);
   CHECK(two.b.kinds.back() == FrameKind::kGoodbye);
   CHECK(two.b.times_lost == 1);
-  CHECK(two.b.lost.message() == "rank 0 closed the connection");
+  CHECK(two.b.loss.message() == "rank 0 closed the connection");
   CHECK(two.a.times_lost == 1);
   two.to_b->send(message(2, data, owner));  // delivered at once
   two.network.pump();
@@ -174,8 +174,8 @@ TEST_CASE("a cut is a loss on both sides, and frames in flight are lost") {
   two.run_for(milliseconds(20));
   CHECK(two.a.times_lost == 1);
   CHECK(two.b.times_lost == 1);
-  CHECK(two.a.lost.code() == Code::kPeerLost);
-  CHECK(two.a.lost.culprit() == Rank(1));
+  CHECK(two.a.loss.code() == Code::kPeerLost);
+  CHECK(two.a.loss.culprit() == Rank(1));
   CHECK(two.b.order.empty());
 }
 
@@ -259,7 +259,7 @@ TEST_CASE("a close tells only the other side, and nonsense loses the link") {
   other.b.refuse = "not like this";
   other.to_b->send(message(1, data));
   other.network.pump();
-  CHECK(other.b.lost.code() == Code::kProtocol);
-  CHECK(other.b.lost.message() == "rank 0: not like this");
+  CHECK(other.b.loss.code() == Code::kProtocol);
+  CHECK(other.b.loss.message() == "rank 0: not like this");
   CHECK(other.a.times_lost == 1);
 }

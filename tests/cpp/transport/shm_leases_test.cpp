@@ -351,8 +351,8 @@ TEST_CASE("a frame that names a block which was not leased ends the link", "[tcp
   };
   here.loop.post(look);
   here.loop.run();
-  CHECK(handler.lost.code() == Code::kProtocol);
-  CHECK(handler.lost.message() ==
+  CHECK(handler.loss.code() == Code::kProtocol);
+  CHECK(handler.loss.message() ==
         "rank 1: a frame names block 3, which was not leased");
   CHECK(handler.order.empty());
 }

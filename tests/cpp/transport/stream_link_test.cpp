@@ -588,7 +588,7 @@ TEST_CASE("over TCP finish says goodbye behind what is queued", "[tcp]") {
   two.run_until([&] { return two.a.times_lost == 1; });  // the peer closes in turn
   CHECK(two.b.messages[1] == data);
   CHECK(two.b.kinds.back() == FrameKind::kGoodbye);
-  CHECK(two.b.lost.message() == "rank 0 closed the connection");
+  CHECK(two.b.loss.message() == "rank 0 closed the connection");
   two.to_b->send(message(2, data, owner));
   two.run_until([&] { return owner->tokens.size() == 2; });
 }
@@ -605,8 +605,8 @@ TEST_CASE("a peer that goes away is a loss, and owners get their memory back",
   two.run_until([&] { return two.b.received[1] > 0; });
   two.to_a.reset();
   two.run_until([&] { return two.a.times_lost == 1; });
-  CHECK(two.a.lost.code() == Code::kPeerLost);
-  CHECK(two.a.lost.culprit() == Rank(1));
+  CHECK(two.a.loss.code() == Code::kPeerLost);
+  CHECK(two.a.loss.culprit() == Rank(1));
   auto spans = recorder.take().spans;
   std::erase_if(spans, [](const auto& s) { return s.kind != trace::SpanKind::kSend; });
   REQUIRE(spans.size() == 1);
@@ -630,7 +630,7 @@ TEST_CASE("data of a peer that has ended is read, though writing to it fails",
   two.to_b->send(message(2, data, owner));
   two.run_until([&] { return two.a.times_lost == 1; });
   CHECK(two.a.kinds == std::vector<FrameKind>{FrameKind::kGoodbye});
-  CHECK(two.a.lost.code() == Code::kPeerLost);
+  CHECK(two.a.loss.code() == Code::kPeerLost);
   two.run_until([&] { return owner->tokens.size() == 2; });
 }
 
@@ -639,8 +639,8 @@ TEST_CASE("invalid bytes end the link with the reason, and the peer sees it", "[
   const std::string garbage(200, 'x');
   REQUIRE(::send(two.raw, garbage.data(), garbage.size(), 0) == 200);
   two.run_until([&] { return two.a.times_lost == 1; });
-  CHECK(two.a.lost.code() == Code::kProtocol);
-  CHECK(two.a.lost.message().find("rank 1: this is no aikido frame") == 0);
+  CHECK(two.a.loss.code() == Code::kProtocol);
+  CHECK(two.a.loss.message().find("rank 1: this is no aikido frame") == 0);
   CHECK(two.a.lost_rank == Rank(1));
   char byte = 0;
   CHECK(::recv(two.raw, &byte, 1, 0) == 0);
@@ -653,7 +653,7 @@ TEST_CASE("a frame that the handler refuses loses the link", "[tcp]") {
   const auto data = pattern(10);
   two.to_b->send(message(1, data));
   two.run_until([&] { return two.a.times_lost == 1 && two.b.times_lost == 1; });
-  CHECK(two.b.lost.message() == "rank 0: not like this");
+  CHECK(two.b.loss.message() == "rank 0: not like this");
 }
 
 TEST_CASE("a close frees everything and calls no handler, even if repeated", "[tcp]") {
