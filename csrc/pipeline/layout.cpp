@@ -17,10 +17,10 @@ constexpr int64_t units_of(Kind kind) {
   return kind == Kind::kBackward ? 2 : 1;
 }
 
-class Layout {
+class ScheduleLayout {
  public:
-  Layout(Schedule schedule, const std::vector<Program>& programs,
-         const UpdateOptions& options)
+  ScheduleLayout(Schedule schedule, const std::vector<Program>& programs,
+                 const UpdateOptions& options)
       : schedule_(std::move(schedule)),
         programs_(programs),
         options_(options),
@@ -285,7 +285,7 @@ class Layout {
 
 Result<Schedule> lay_out(Schedule schedule, const std::vector<Program>& programs,
                          const UpdateOptions& options) {
-  return Layout(std::move(schedule), programs, options).run();
+  return ScheduleLayout(std::move(schedule), programs, options).run();
 }
 
 }  // namespace aikido::pipeline
