@@ -36,7 +36,7 @@ from aikido_torch.trace._metrics import Metrics, serve
 from aikido_torch.trace._pauses import Pause, pauses_of
 from aikido_torch.trace._record import address, save, start, stop, take
 from aikido_torch.trace._request import arm
-from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._spans import Kind, Span, SpanOutcome
 from aikido_torch.trace._stages import PipelineSummary, StageSummary
 from aikido_torch.trace._step_facts import LinkStep, RankStep, StepFacts, facts_of
 from aikido_torch.trace._summary import PauseSummary, RankSummary, Summary, summarize
@@ -54,13 +54,13 @@ __all__ = [
     "Kind",
     "LinkStep",
     "Metrics",
-    "Outcome",
     "Pause",
     "PauseSummary",
     "PipelineSummary",
     "RankStep",
     "RankSummary",
     "Span",
+    "SpanOutcome",
     "StageSummary",
     "StepFacts",
     "Summary",

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aikido_torch.trace._dump import Dump
-from aikido_torch.trace._spans import Kind, Outcome
+from aikido_torch.trace._spans import Kind, SpanOutcome
 
 __all__ = ["BackupSummary", "backups_of"]
 
 # Name and members of the group, and the number of the call in the group.
 _Call = tuple[tuple[str, tuple[int, ...]], int]
-_HAVE_A_RESULT = (Outcome.COMPLETE, Outcome.SKIPPED)
+_HAVE_A_RESULT = (SpanOutcome.COMPLETE, SpanOutcome.SKIPPED)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def backups_of(dumps: Iterable[Dump]) -> list[BackupSummary]:
             call = group, span.number
             if span.kind == Kind.HOLE:
                 primary = dump.primary_of(span)
-                is_filled = span.outcome == Outcome.COMPLETE
+                is_filled = span.outcome == SpanOutcome.COMPLETE
                 if primary is not None and (span.peer >= 0 or not is_filled):
                     backup = span.peer if is_filled else None
                     holes[call][primary, backup] = span.bytes

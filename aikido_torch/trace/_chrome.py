@@ -16,7 +16,7 @@ from aikido_torch.trace._dump import Dump, check_together, write_file
 from aikido_torch.trace._flows import Flows, Place
 from aikido_torch.trace._kineto import Profile, profiler_events, read_profile
 from aikido_torch.trace._pauses import Pause, pauses_of
-from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._spans import Kind, Span, SpanOutcome
 from aikido_torch.trace._stages import label_of
 
 __all__ = ["FRAMES", "events", "lanes", "write_chrome"]
@@ -172,7 +172,7 @@ def title_of(dump: Dump, span: Span) -> str:
 def _title_of_hole(dump: Dump, span: Span) -> str:
     primary = dump.primary_of(span)
     whose = "a rank that is not known" if primary is None else f"rank {primary}"
-    if span.outcome == Outcome.SKIPPED:
+    if span.outcome == SpanOutcome.SKIPPED:
         return f"nobody for {whose} in {span.number}"
     by = f"rank {span.peer}" if span.peer >= 0 else "a rank that is not known"
     return f"{by} for {whose} in {span.number}"
@@ -208,7 +208,7 @@ def _of_span(dump: Dump, span: Span, thread: int, zero: int) -> list[_Event]:
         if span.name < len(dump.names):
             args["group"] = dump.names[span.name]
         args |= {"number": span.number, "bytes": span.bytes}
-        args["outcome"] = Outcome(span.outcome).name.lower()
+        args["outcome"] = SpanOutcome(span.outcome).name.lower()
         if span.priority:
             args["priority"] = span.priority
         if span.peer >= 0:

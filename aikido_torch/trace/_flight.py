@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aikido_torch.trace._dump import Dump, check_together, write_file
-from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._spans import Kind, Span, SpanOutcome
 
 __all__ = ["write_flight_recorder"]
 
@@ -22,7 +22,7 @@ __all__ = ["write_flight_recorder"]
 _VERSION = "2.10"
 # Names of operations in torch's tool.
 _NAMES = {"monitored_barrier": "barrier", "sparse all_reduce": "all_reduce"}
-_UNDER_WAY = (Outcome.FAILED, Outcome.OPEN)
+_UNDER_WAY = (SpanOutcome.FAILED, SpanOutcome.OPEN)
 
 
 def write_flight_recorder(
@@ -105,7 +105,7 @@ def _entry(dump: Dump, number: int, span: Span, size: int) -> dict[str, Any]:
         "output_sizes": [[got]],
         "output_dtypes": ["Byte"],
         "state": "started" if is_under_way else "completed",
-        "retired": span.outcome != Outcome.OPEN,
+        "retired": span.outcome != SpanOutcome.OPEN,
         "timeout_ms": 0,
         "is_p2p": False,
         "frames": [],

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._spans import Kind, Span, SpanOutcome
 
 __all__ = ["Pause", "pauses_of"]
 
@@ -105,7 +105,7 @@ def _neighbours(message: Span, own: list[Span]) -> list[tuple[Span, Span | None]
         if before.offset + before.bytes == after.offset
     ]
     is_cut = own[-1].offset + own[-1].bytes < message.offset + message.bytes
-    if message.outcome == Outcome.CANCELLED and is_cut:
+    if message.outcome == SpanOutcome.CANCELLED and is_cut:
         found.append((own[-1], None))
     return found
 

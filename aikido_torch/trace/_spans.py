@@ -6,7 +6,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["Kind", "Outcome", "Span", "pack", "unpack"]
+__all__ = ["Kind", "Span", "SpanOutcome", "pack", "unpack"]
 
 _LAYOUT = struct.Struct("<qqqQQQqiiHHBBBB")
 SPAN_BYTES = _LAYOUT.size
@@ -24,7 +24,7 @@ class Kind(IntEnum):
     HOLE = 7
 
 
-class Outcome(IntEnum):
+class SpanOutcome(IntEnum):
     """Way in which the activity ended."""
 
     COMPLETE = 0

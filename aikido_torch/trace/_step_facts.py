@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from aikido_torch.trace._dump import Dump
-from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._spans import Kind, Span, SpanOutcome
 from aikido_torch.trace._stages import RUN, stage_works
 from aikido_torch.trace._verdict import Part
 
@@ -183,7 +183,7 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
     sections: defaultdict[str, list[Span]] = defaultdict(list)
     stopped = []
     for span in dump.spans:
-        if span.kind == Kind.OPERATION and span.outcome == Outcome.OPEN:
+        if span.kind == Kind.OPERATION and span.outcome == SpanOutcome.OPEN:
             continue  # the end of the call is unknown
         if span.kind == Kind.OPERATION and span.step >= 0:
             calls[span.step].append(span)

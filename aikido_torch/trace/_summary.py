@@ -12,7 +12,7 @@ from aikido_torch.trace._backups import BackupSummary, backups_of
 from aikido_torch.trace._dump import Dump, check_together
 from aikido_torch.trace._fitting import spans_of
 from aikido_torch.trace._pauses import pauses_of
-from aikido_torch.trace._spans import Kind, Outcome
+from aikido_torch.trace._spans import Kind, SpanOutcome
 from aikido_torch.trace._stages import PipelineSummary, pipeline_of
 from aikido_torch.trace._step_facts import facts_of
 from aikido_torch.trace._units import in_ms, percent
@@ -135,7 +135,7 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
         calls = [
             s
             for s in dump.spans
-            if s.kind == Kind.OPERATION and s.outcome != Outcome.OPEN
+            if s.kind == Kind.OPERATION and s.outcome != SpanOutcome.OPEN
         ]
         stops = [s for s in dump.spans if s.kind == Kind.STOP]
         outcomes = Counter(s.outcome for s in calls)
@@ -146,8 +146,8 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
             waited_ms=_median([(s.first_ns - s.begin_ns) / 1e6 for s in calls]),
             wire_ms=_median([(s.end_ns - s.first_ns) / 1e6 for s in calls]),
             last=last[dump.rank] / max(1, matched[dump.rank]),
-            skipped=outcomes[Outcome.SKIPPED],
-            failed=outcomes[Outcome.FAILED],
+            skipped=outcomes[SpanOutcome.SKIPPED],
+            failed=outcomes[SpanOutcome.FAILED],
             stopped_ms=sum(s.end_ns - s.begin_ns for s in stops) / 1e6,
             num_calls=len(calls),
         )

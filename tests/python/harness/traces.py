@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """Trace dumps with hand-written spans."""
 
-from aikido_torch.trace import Clock, Dump, Kind, Outcome, Span
+from aikido_torch.trace import Clock, Dump, Kind, Span, SpanOutcome
 
 MS = 1_000_000
 
@@ -57,7 +57,9 @@ def backed_up_call(
             for shard, backup in filled
         ),
         *(
-            span(Kind.HOLE, begin, end, shard=shard, outcome=Outcome.SKIPPED, **hole)
+            span(
+                Kind.HOLE, begin, end, shard=shard, outcome=SpanOutcome.SKIPPED, **hole
+            )
             for shard in skipped
         ),
         span(Kind.OPERATION, begin, end, shard=3, **own),

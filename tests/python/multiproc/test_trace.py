@@ -22,7 +22,7 @@ from aikido_torch import Options, trace
 from aikido_torch._backend import backend_of, recorder_of_process
 from aikido_torch.straggler import ActiveBackup
 from aikido_torch.testing import run_ranks
-from aikido_torch.trace import Kind, Outcome
+from aikido_torch.trace import Kind, SpanOutcome
 from aikido_torch.trace._trace_store import Board, base_of
 from harness.flight import analysed, is_at_odds
 
@@ -72,7 +72,7 @@ def test_received_bytes_match_the_sent_bytes():
                 key = (s.peer, dump.rank)
                 received[key] = received.get(key, 0) + s.bytes
             elif s.kind == Kind.SEND:
-                assert s.outcome == Outcome.COMPLETE
+                assert s.outcome == SpanOutcome.COMPLETE
                 assert s.begin_ns <= s.first_ns <= s.end_ns
     assert sent.keys() == received.keys()
     assert len(sent) == 6
@@ -157,7 +157,7 @@ def one_does_not_call(rank, size):
 
 def test_the_tool_of_torch_names_the_rank_without_the_hanging_call(tmp_path):
     dumps, later = zip(*run_ranks(4, one_does_not_call), strict=True)
-    (hung,) = [s for s in dumps[2].spans if s.outcome == Outcome.OPEN]
+    (hung,) = [s for s in dumps[2].spans if s.outcome == SpanOutcome.OPEN]
     assert hung.peer == 3
     assert hung.first_ns == hung.end_ns
     (at_odds,) = [c for c in analysed(tmp_path, dumps) if is_at_odds(c)]
@@ -165,7 +165,7 @@ def test_the_tool_of_torch_names_the_rank_without_the_hanging_call(tmp_path):
     assert at_odds.expected_ranks == {2, 3}
     calls = [s for s in later[2].spans if s.kind == Kind.OPERATION]
     (ended,) = [s for s in calls if s.name == hung.name]
-    assert (ended.number, ended.outcome) == (hung.number, Outcome.COMPLETE)
+    assert (ended.number, ended.outcome) == (hung.number, SpanOutcome.COMPLETE)
 
 
 def one_primary_is_late(rank, size, num_calls, late_calls):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-from aikido_torch.trace import BackupSummary, Kind, Outcome, summarize
+from aikido_torch.trace import BackupSummary, Kind, SpanOutcome, summarize
 from harness.traces import backed_up_call, dump, span
 
 
@@ -67,10 +67,10 @@ def test_ranks_are_ranks_of_the_job():
 def test_calls_without_a_result_or_without_backups_do_not_count():
     plain = span(Kind.OPERATION, 10, 20, number=1, step=0)
     assert rows([dump(0, [plain])]) == []
-    for outcome in (Outcome.FAILED, Outcome.OPEN):
+    for outcome in (SpanOutcome.FAILED, SpanOutcome.OPEN):
         (call,) = backed_up_call(1)
         assert rows([dump(0, [call._replace(outcome=outcome)])]) == []
     # The tracing rank was skipped itself, but the call has a result.
     (*hole, call) = backed_up_call(1, skipped=(2,))
-    skipped = [*hole, call._replace(outcome=Outcome.SKIPPED)]
+    skipped = [*hole, call._replace(outcome=SpanOutcome.SKIPPED)]
     assert rows([dump(2, skipped)])[2] == (2, None, 0, 0, 0, 0, 1, 1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aikido_torch.trace import Clock, Kind, Outcome, read, write_chrome
+from aikido_torch.trace import Clock, Kind, SpanOutcome, read, write_chrome
 from aikido_torch.trace._chrome import events, lanes
 from aikido_torch.trace._dump import encode
 from aikido_torch.trace._spans import pack
@@ -126,7 +126,7 @@ def test_peers_in_a_subgroup_are_named_by_their_rank_of_the_job():
 def test_a_call_in_progress_is_marked():
     hung = span(
         Kind.OPERATION, 10, 90, first_ns=90 * MS, detail=1, peer=2,
-        outcome=Outcome.OPEN,
+        outcome=SpanOutcome.OPEN,
     )  # fmt: skip
     listed = [e for e in events([dump(0, [hung])]) if e["ph"] == "X"]
     assert listed[0]["args"]["outcome"] == "open"

@@ -6,7 +6,7 @@ import pytest
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Kind, Outcome
+from aikido_torch.trace import Kind, SpanOutcome
 from aikido_torch.trace._flight import write_flight_recorder
 from benchmarks.tracing_cases.simulate import Model
 from harness.flight import analysed, is_at_odds
@@ -15,7 +15,7 @@ from harness.traces import dump, span
 
 def test_each_rank_has_a_file_with_its_calls_in_order(tmp_path):
     calls = [
-        span(Kind.OPERATION, 30, 40, number=8, detail=1, outcome=Outcome.FAILED),
+        span(Kind.OPERATION, 30, 40, number=8, detail=1, outcome=SpanOutcome.FAILED),
         span(Kind.OPERATION, 10, 20, number=7, detail=1, bytes=64),
         span(Kind.SECTION, 1, 2),
     ]
@@ -77,7 +77,7 @@ def test_the_tool_of_torch_names_the_rank_without_the_hanging_call(tmp_path):
             made.append(
                 span(
                     Kind.OPERATION, 30, 90, number=2, detail=1, bytes=64,
-                    outcome=Outcome.COMPLETE if rank < 2 else Outcome.OPEN,
+                    outcome=SpanOutcome.COMPLETE if rank < 2 else SpanOutcome.OPEN,
                 )
             )  # fmt: skip
         return made

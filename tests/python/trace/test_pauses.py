@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.trace import Outcome
+from aikido_torch.trace import SpanOutcome
 from aikido_torch.trace._pauses import pauses_of
 from harness.traces import MS, message
 
@@ -85,7 +85,7 @@ def test_an_unrecorded_chunk_is_not_a_pause():
 def test_a_message_cancelled_during_a_pause_pauses_until_its_end():
     whole, first, *_ = BULK
     urgent = message(2, 5, 9, [(5, 9)], priority=5)
-    cut = whole._replace(outcome=Outcome.CANCELLED)
+    cut = whole._replace(outcome=SpanOutcome.CANCELLED)
     assert told([cut, first, *urgent]) == [(1, 4, 30, "paused for priority 5")]
     assert told([whole, first, *urgent]) == []
 

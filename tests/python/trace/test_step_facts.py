@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aikido_torch.trace import Clock, Kind, Outcome, read
+from aikido_torch.trace import Clock, Kind, SpanOutcome, read
 from aikido_torch.trace._dump import encode
 from aikido_torch.trace._spans import pack
 from aikido_torch.trace._step_facts import LinkStep, RankStep, Timeline, facts_of
@@ -149,7 +149,7 @@ def test_a_link_to_an_unknown_peer_is_left_out():
 
 
 def test_a_call_in_progress_tells_nothing_about_its_step():
-    under_way = call(6, 75, 500, outcome=Outcome.OPEN)._replace(number=60)
+    under_way = call(6, 75, 500, outcome=SpanOutcome.OPEN)._replace(number=60)
     (facts,) = facts_of([example(extra=[under_way])])
     assert facts.ranks == {0: RankStep(work_s=0.04, length_s=0.08)}
 

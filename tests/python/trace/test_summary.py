@@ -3,7 +3,7 @@
 import pytest
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Kind, Outcome
+from aikido_torch.trace import Kind, SpanOutcome
 from aikido_torch.trace._summary import PauseSummary, summarize
 from harness.traces import MS, dump, message, paused_message, span
 
@@ -18,8 +18,8 @@ def example():
     early = [call(1, 10, 60, 50), call(2, 70, 100, 90), call(3, 130, 160, 150)]
     late = [
         call(1, 50, 60, 50),
-        call(2, 90, 100, 90, outcome=Outcome.SKIPPED),
-        call(3, 150, 160, 150, outcome=Outcome.FAILED),
+        call(2, 90, 100, 90, outcome=SpanOutcome.SKIPPED),
+        call(3, 150, 160, 150, outcome=SpanOutcome.FAILED),
         span(Kind.STOP, 110, 140),
     ]
     chunk = span(Kind.RECEIVE_CHUNK, 91, 95, number=2, peer=1, bytes=8000)
@@ -87,7 +87,7 @@ def test_calls_of_a_subgroup_are_matched_by_its_members():
             for step in (1, 2, 3)
         ]
         if rank == 3:
-            calls[1] = calls[1]._replace(outcome=Outcome.SKIPPED)
+            calls[1] = calls[1]._replace(outcome=SpanOutcome.SKIPPED)
         if rank == 0:
             calls.append(call(4, 200, 210, 200))
         dumps.append(dump(rank, calls, members={"default": pair}))
@@ -101,7 +101,7 @@ def test_calls_of_a_subgroup_are_matched_by_its_members():
 
 
 def test_a_call_in_progress_has_no_times_yet():
-    open_call = call(4, 200, 900, 900, outcome=Outcome.OPEN)
+    open_call = call(4, 200, 900, 900, outcome=SpanOutcome.OPEN)
     hung = [dump(0, [call(3, 130, 160, 150), open_call])]
     first = summarize(hung).ranks[0]
     assert (first.waited_ms, first.wire_ms, first.num_calls) == (20.0, 10.0, 1)

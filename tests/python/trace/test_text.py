@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from aikido_torch.trace import Kind, Outcome
+from aikido_torch.trace import Kind, SpanOutcome
 from aikido_torch.trace._text import report
 from benchmarks.tracing_cases.simulate import Injected, Model
 from harness.traces import backed_up_call, dump, paused_message, span, staged_rank
@@ -70,7 +70,7 @@ def skipped(rank, outcome):
     return [
         span(
             Kind.OPERATION, 10 * i, 10 * i + 1205, number=i, step=i, detail=1,
-            outcome=outcome if i > 0 else Outcome.COMPLETE,
+            outcome=outcome if i > 0 else SpanOutcome.COMPLETE,
         )
         for i in range(7)
     ]  # fmt: skip
@@ -78,8 +78,8 @@ def skipped(rank, outcome):
 
 def test_a_skipped_rank_is_marked_before_its_times():
     ranks = [
-        dump(0, skipped(0, Outcome.COMPLETE)),
-        dump(1, skipped(1, Outcome.SKIPPED)),
+        dump(0, skipped(0, SpanOutcome.COMPLETE)),
+        dump(1, skipped(1, SpanOutcome.SKIPPED)),
     ]
     lines = printed(ranks, width=80).splitlines()
     (row,) = [line for line in lines if "skipped in 6 of 7" in " ".join(line.split())]
