@@ -53,7 +53,7 @@ Status DirectReduction::on_start() {
     own_bytes_ = piece(host_->self().value).bytes;
     // Contributions that arrived before the call have told their size.
     for (int32_t r = 0; r < n; ++r) {
-      const Source& source = sources_[static_cast<size_t>(r)];
+      const FoldInput& source = sources_[static_cast<size_t>(r)];
       if (source.is_begun && source.total != *own_bytes_)
         return misfit(Rank(r), source.total, *own_bytes_);
     }
@@ -192,7 +192,7 @@ Result<std::byte*> DirectReduction::place(Rank from,
   // After the fold all contributions are complete, so a further one would be the second
   // of its sender.
   if (header.kind == FrameKind::kContrib && own_shard_ == shard && !own_done_) {
-    Source& source = sources_[static_cast<size_t>(from.value)];
+    FoldInput& source = sources_[static_cast<size_t>(from.value)];
     const size_t expected = own_bytes_.value_or(
         source.is_begun ? source.total
                         : std::min<size_t>(header.total_bytes, call_.bytes()));
@@ -226,7 +226,7 @@ Result<std::byte*> DirectReduction::place(Rank from,
 
 void DirectReduction::arrived(Rank from, const transport::FrameHeader& header) {
   if (header.kind == FrameKind::kContrib) {
-    Source& source = sources_[static_cast<size_t>(from.value)];
+    FoldInput& source = sources_[static_cast<size_t>(from.value)];
     source.bytes += header.payload_bytes;
     source.has_come = true;
     fold_what_is_ready();
@@ -272,7 +272,7 @@ size_t DirectReduction::ready() const {
   size_t ready = std::min(own_here(*own_bytes_) - folded_, whole_elements());
   for (int32_t r = 0; r < host_->size(); ++r) {
     if (Rank(r) == host_->self()) continue;
-    const Source& source = sources_[static_cast<size_t>(r)];
+    const FoldInput& source = sources_[static_cast<size_t>(r)];
     const size_t here = source.bytes - folded_;
     if (here == 0) return 0;
     ready = std::min({ready, here, source.frames.front().size() - source.used});
@@ -281,7 +281,7 @@ size_t DirectReduction::ready() const {
 }
 
 void DirectReduction::drop_folded(size_t bytes) {
-  for (Source& source : sources_) {
+  for (FoldInput& source : sources_) {
     source.used += bytes;
     if (source.frames.empty() || source.used < source.frames.front().size()) continue;
     source.frames.pop_front();
@@ -348,7 +348,7 @@ std::vector<Rank> DirectReduction::missing() const {
   std::vector<Rank> ranks;
   if (own_shard_ && !own_done_) {
     for (int32_t r = 0; r < host_->size(); ++r) {
-      const Source& source = sources_[static_cast<size_t>(r)];
+      const FoldInput& source = sources_[static_cast<size_t>(r)];
       if (Rank(r) == host_->self()) continue;
       if (!source.has_come || source.bytes < source.total) ranks.push_back(Rank(r));
     }
@@ -368,7 +368,7 @@ Rank DirectReduction::first_awaited() const {
   if (is_held_back()) return kNoRank;
   if (own_shard_ && !own_done_) {
     for (int32_t r = 0; r < host_->size(); ++r) {
-      const Source& source = sources_[static_cast<size_t>(r)];
+      const FoldInput& source = sources_[static_cast<size_t>(r)];
       const bool has_more = source.bytes > folded_ || source.bytes == source.total;
       if (Rank(r) != host_->self() && !(source.has_come && has_more)) return Rank(r);
     }

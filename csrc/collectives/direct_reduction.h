@@ -52,8 +52,8 @@ class DirectReduction final : public Operation {
  private:
   bool is_held_back() const { return lead_ > 0 && num_held_ > 0; }
   // Received part of one member's contribution to the shard that this member owns.
-  struct Source {
-    explicit Source(const Recycler& recycler) : frames(recycler) {}
+  struct FoldInput {
+    explicit FoldInput(const Recycler& recycler) : frames(recycler) {}
     // Frames that are not folded yet, in order; the last may still be arriving.
     RecycledList<Buffer> frames;
     size_t used = 0;  // bytes of the first frame that are folded
@@ -134,10 +134,10 @@ class DirectReduction final : public Operation {
   // Bytes of the own shard. Blocks of a reduce_scatter may differ: known after the
   // call.
   std::optional<size_t> own_bytes_;
-  RecycledVector<Source> sources_;  // by rank, if this member owns a shard
-  RecycledVector<Given> given_;     // by rank; empty: everything is sent at once
-  size_t lead_ = 0;                 // the shortest, see Note [the lead]; 0: none
-  int32_t num_held_ = 0;            // owners that have not been sent everything
+  RecycledVector<FoldInput> sources_;  // by rank, if this member owns a shard
+  RecycledVector<Given> given_;        // by rank; empty: everything is sent at once
+  size_t lead_ = 0;                    // the shortest, see Note [the lead]; 0: none
+  int32_t num_held_ = 0;               // owners that have not been sent everything
   TimePoint started_at_{};
   Buffer scratch_;     // result of the own shard, if this member does not want it
   size_t folded_ = 0;  // bytes of the own shard

@@ -16,7 +16,7 @@ bool counts_twice() {
 }  // namespace
 
 bool OwnedShard::is_next(Rank from, uint64_t offset) {
-  Source& s = source(from);
+  StagedInput& s = source(from);
   if (s.is_whole) {
     s.is_twice = mutated(Mutation::kCountTwice);
     return false;
@@ -30,12 +30,13 @@ bool OwnedShard::is_next(Rank from, uint64_t offset) {
   return true;
 }
 
-std::byte* OwnedShard::stage(Source& s, BufferPool& pool) {
+std::byte* OwnedShard::stage(StagedInput& s, BufferPool& pool) {
   if (!s.staged) s.staged = pool.take(std::max<size_t>(1, bytes_));
   return s.staged.data();
 }
 
-std::span<const std::byte> OwnedShard::Source::from(size_t begin, size_t end) const {
+std::span<const std::byte> OwnedShard::StagedInput::from(size_t begin,
+                                                         size_t end) const {
   for (const Kept& piece : kept) {
     if (piece.begin > begin) {
       end = std::min(end, piece.begin);
@@ -48,7 +49,7 @@ std::span<const std::byte> OwnedShard::Source::from(size_t begin, size_t end) co
 }
 
 bool OwnedShard::arrived(Rank from, size_t bytes) {
-  Source& s = source(from);
+  StagedInput& s = source(from);
   if (!s.is_begun || s.is_whole) return false;
   s.bytes += bytes;
   s.is_whole = s.bytes == bytes_;

@@ -45,7 +45,7 @@ class OwnedShard {
   template <class Keep>
   std::byte* place(Rank from, uint64_t offset, BufferPool& pool, Keep&& keep) {
     if (!is_next(from, offset)) return nullptr;
-    Source& s = source(from);
+    StagedInput& s = source(from);
     if (Buffer block = keep())
       return s.kept.emplace_back(offset, std::move(block)).data();
     return stage(s, pool) + offset;
@@ -97,7 +97,7 @@ class OwnedShard {
     size_t begin;  // in the contribution
     Buffer bytes;
   };
-  struct Source {
+  struct StagedInput {
     // The bytes [begin, end), up to the first that is not contiguous with them.
     std::span<const std::byte> from(size_t begin, size_t end) const;
 
@@ -118,15 +118,15 @@ class OwnedShard {
     return here;
   }
   bool is_next(Rank from, uint64_t offset);
-  std::byte* stage(Source& source, BufferPool& pool);
-  Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
-  const Source& source(Rank rank) const {
+  std::byte* stage(StagedInput& source, BufferPool& pool);
+  StagedInput& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
+  const StagedInput& source(Rank rank) const {
     return sources_[static_cast<size_t>(rank.value)];
   }
 
   Rank self_;
   size_t bytes_;
-  std::vector<Source> sources_;  // by rank
+  std::vector<StagedInput> sources_;  // by rank
 
  public:
   size_t folded = 0;  // bytes folded ahead, of all members

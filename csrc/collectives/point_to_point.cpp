@@ -103,7 +103,7 @@ Mailbox::~Mailbox() {
 
 void Mailbox::send(SendCall&& call) {
   const Rank to = call.to;
-  Source& there = source(to);
+  PeerMessages& there = source(to);
   const uint64_t number = there.next_sent++;
   const uint64_t charge = call.bytes + kMessageCharge;
   const bool is_own = to == host_->self();
@@ -152,7 +152,7 @@ transport::OutMessage Mailbox::data_of(const SendCall& call, uint64_t number) co
 }
 
 // Also records the priority.
-bool Mailbox::is_most_urgent(Source& there, Priority priority) {
+bool Mailbox::is_most_urgent(PeerMessages& there, Priority priority) {
   there.most_urgent = std::max(there.most_urgent, priority);
   return priority == there.most_urgent;
 }
@@ -284,7 +284,7 @@ void Mailbox::forget_deadline(TimePoint deadline) {
 // A message that was sent without a request has found its receive. The sender gets a
 // report after each quarter of the window.
 void Mailbox::note_taken(Rank from, uint64_t bytes) {
-  Source& src = source(from);
+  PeerMessages& src = source(from);
   src.taken += bytes + kMessageCharge;
   if (src.taken - src.told_taken < host_->settings().window_bytes / 4) return;
   src.told_taken = src.taken;
@@ -294,7 +294,7 @@ void Mailbox::note_taken(Rank from, uint64_t bytes) {
 // Checks that a new message may come. The sender learns of taken messages later than
 // this process, so a correct sender never exceeds the window.
 Status Mailbox::check_window(Rank from, const FrameHeader& header) const {
-  const Source& src = sources_[static_cast<size_t>(from.value)];
+  const PeerMessages& src = sources_[static_cast<size_t>(from.value)];
   const uint64_t window = host_->settings().window_bytes;
   if (header.seq >= src.next_seen + kMaxWaiting || src.inbound.size() >= kMaxWaiting) {
     return {Code::kProtocol,
@@ -315,7 +315,7 @@ Status Mailbox::check_window(Rank from, const FrameHeader& header) const {
 }
 
 Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
-  Source& src = source(from);
+  PeerMessages& src = source(from);
   if (header.kind != FrameKind::kP2pData) {
     if (header.kind != FrameKind::kP2pReady && header.kind != FrameKind::kP2pTaken &&
         header.seq >= src.next_seen && !src.inbound.contains(header.seq)) {
@@ -354,7 +354,7 @@ Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
 }
 
 void Mailbox::arrived(Rank from, const FrameHeader& header) {
-  Source& src = source(from);
+  PeerMessages& src = source(from);
   if (header.kind == FrameKind::kP2pReady) {
     const auto it = outbound_.find({from, header.seq});
     if (it != outbound_.end()) std::shared_ptr<Outbound>(it->second)->post_data();
@@ -387,7 +387,7 @@ void Mailbox::arrived(Rank from, const FrameHeader& header) {
 
 // The sender has given up a message. Data in transit may still come.
 void Mailbox::withdraw(Rank from, const FrameHeader& header) {
-  Source& src = source(from);
+  PeerMessages& src = source(from);
   const bool is_new = !src.inbound.contains(header.seq);
   if (is_new && header.seq < src.next_seen) return;  // it is over here
   Inbound& in = src.inbound[header.seq];
@@ -567,7 +567,7 @@ bool Mailbox::is_busy() const {
     return entry.second.receive && entry.second.receive->on_done;
   };
   return !outbound_.empty() ||
-         std::any_of(sources_.begin(), sources_.end(), [&](const Source& src) {
+         std::any_of(sources_.begin(), sources_.end(), [&](const PeerMessages& src) {
            return std::any_of(src.inbound.begin(), src.inbound.end(), is_coming);
          });
 }

@@ -98,8 +98,8 @@ class Mailbox {
     std::shared_ptr<Outbound> local;     // sent by this member to itself
     std::optional<ReceiveCall> receive;  // matched
   };
-  struct Source {
-    explicit Source(const Recycler& recycler) : inbound(recycler) {}
+  struct PeerMessages {
+    explicit PeerMessages(const Recycler& recycler) : inbound(recycler) {}
     uint64_t next_sent = 1;  // number of our next message to that peer
     uint64_t next_seen = 1;  // first message from that peer not seen yet
     // Bytes of messages that were sent unasked, since the beginning. To that peer:
@@ -118,10 +118,10 @@ class Mailbox {
   template <class Places>
   static auto first_at(Places& places, Rank from, int32_t tag);
 
-  Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
+  PeerMessages& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   transport::OutMessage data_of(const SendCall& call, uint64_t number) const;
   Status check_window(Rank from, const transport::FrameHeader& header) const;
-  static bool is_most_urgent(Source& there, Priority priority);
+  static bool is_most_urgent(PeerMessages& there, Priority priority);
   void match(Rank from);
   std::optional<ReceiveCall> take_receive(Rank from, int32_t tag);
   void wait(Rank from, uint64_t number, Inbound& in);
@@ -141,7 +141,7 @@ class Mailbox {
                     size_t total, Code code = Code::kOk);
 
   OperationHost* host_;
-  std::vector<Source> sources_;
+  std::vector<PeerMessages> sources_;
   RecycledMap<Place, ReceiveCall> receives_;  // without a message
   // Messages without a receive, each under its source and under kNoRank. The value is
   // the source and the number of the message there.

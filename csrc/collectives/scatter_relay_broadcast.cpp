@@ -36,7 +36,7 @@ ScatterRelayBroadcast::ScatterRelayBroadcast(OperationHost* host, Seq seq, Call 
       callers_(host->size()),
       sent_(host->size()),
       far_(host->size()),
-      sources_(static_cast<size_t>(host->size()), Source{RankSet(host->size())}),
+      sources_(static_cast<size_t>(host->size()), IncomingData{RankSet(host->size())}),
       unsent_(static_cast<size_t>(host->size())) {}
 
 const std::byte* ScatterRelayBroadcast::data() const {
@@ -125,7 +125,7 @@ Result<std::byte*> ScatterRelayBroadcast::place(Rank from, const FrameHeader& he
   if (!is_expected) return misfit(from, header.total_bytes, call_.bytes());
   if (here_.has_any(header.offset, header.offset + header.payload_bytes))
     return nonsense(from, "what is here already");
-  Source& source = sources_[static_cast<size_t>(from.value)];
+  IncomingData& source = sources_[static_cast<size_t>(from.value)];
   // A new message begins; otherwise the last one continues.
   if (header.extension_bytes > 0) {
     source.is_piece = !rest.empty();
@@ -154,13 +154,14 @@ void ScatterRelayBroadcast::arrived(Rank from, const FrameHeader& header) {
   if (!here_.add(header.offset, end))
     return host_->fail_everywhere(seq_, nonsense(from, "what is here already"));
   got_ += header.payload_bytes;
-  Source& source = sources_[static_cast<size_t>(from.value)];
+  IncomingData& source = sources_[static_cast<size_t>(from.value)];
   source.end = end;
   if (source.is_piece) pass_on(source, header.offset, end);
   finish_if_done();
 }
 
-void ScatterRelayBroadcast::pass_on(const Source& source, size_t begin, size_t end) {
+void ScatterRelayBroadcast::pass_on(const IncomingData& source, size_t begin,
+                                    size_t end) {
   const int32_t copies = source.pass_to.count();
   if (copies == 0) return on_passed(end - begin);
   const auto size = static_cast<uint32_t>(host_->size());

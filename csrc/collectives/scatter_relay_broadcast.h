@@ -41,7 +41,7 @@ class ScatterRelayBroadcast final : public Operation {
 
  private:
   // Bytes that another member sends us.
-  struct Source {
+  struct IncomingData {
     RankSet pass_to;        // of the arriving piece
     bool is_piece = false;  // true: passing it on is reported to the root
     size_t end = 0;         // end of its last received frame in the tensor
@@ -65,7 +65,7 @@ class ScatterRelayBroadcast final : public Operation {
   bool has_served_all() const;
   void on_told(Rank relay, size_t bytes);
   // At the receivers.
-  void pass_on(const Source& source, size_t begin, size_t end);
+  void pass_on(const IncomingData& source, size_t begin, size_t end);
   void on_copy_sent(uint32_t token);
   void on_passed(size_t bytes);
   void finish_if_done();
@@ -80,7 +80,7 @@ class ScatterRelayBroadcast final : public Operation {
   std::optional<RelayedSends> sends_;
 
   // At the receivers.
-  std::vector<Source> sources_;  // by rank
+  std::vector<IncomingData> sources_;  // by rank
   ByteRanges here_;
   size_t got_ = 0;                       // received bytes
   std::map<uint32_t, Passing> passing_;  // by number
