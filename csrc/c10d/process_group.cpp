@@ -149,7 +149,7 @@ void AikidoBackend::setTimeout(Milliseconds timeout) {
 
 AikidoBackend::OwnWork AikidoBackend::batch() {
   if (num_batches_ == 0) return {};
-  Batch found;
+  CoalescedWork found;
   {
     const std::lock_guard lock(mutex_);
     const auto it = batches_.find(AikidoWork::this_thread_number());
@@ -326,7 +326,7 @@ AikidoBackend::OwnWork AikidoBackend::make_batch(const Title& title,
 // If a batch is still open, an exception has left it: torch's context manager does not
 // end a batch then. So the old batch is ended here.
 void AikidoBackend::start_batch(const Title& title, const Tensors& inputs) {
-  Batch batch{make_batch(title, inputs)};
+  CoalescedWork batch{make_batch(title, inputs)};
   {
     const std::lock_guard lock(mutex_);
     std::swap(batches_[AikidoWork::this_thread_number()], batch);

@@ -205,7 +205,7 @@ class AikidoBackend final : public ChangingBackend {
     ActiveCommunicator::Pointer communicator;  // of the call
   };
   // Calls of one thread that become one work.
-  struct Batch {
+  struct CoalescedWork {
     OwnWork work;
     bool is_refused = false;  // ended by a refused call
   };
@@ -293,7 +293,7 @@ class AikidoBackend final : public ChangingBackend {
   StoreEnd store_end_;  // set before shutdown()
 
   std::atomic<Milliseconds> timeout_;
-  std::unordered_map<uint64_t, Batch> batches_;  // by thread; guarded by mutex_
+  std::unordered_map<uint64_t, CoalescedWork> batches_;  // by thread; guarded by mutex_
   std::atomic<int> num_batches_ = 0;
 };
 

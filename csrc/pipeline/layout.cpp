@@ -53,7 +53,7 @@ class ScheduleLayout {
   }
 
  private:
-  struct Batch {  // of one stage
+  struct PlacedBatch {  // of one stage
     int home = -1;
     bool has_input = false, has_gradient = false;
     int version = -1;  // -1: not forwarded yet
@@ -69,10 +69,10 @@ class ScheduleLayout {
     int num_updates = 0;
   };
 
-  Batch& batch(int stage, int micro_batch) {
+  PlacedBatch& batch(int stage, int micro_batch) {
     return batches_[index(stage * schedule_.num_micro_batches + micro_batch)];
   }
-  Batch& batch(const Instruction& i) { return batch(i.stage, i.micro_batch); }
+  PlacedBatch& batch(const Instruction& i) { return batch(i.stage, i.micro_batch); }
   const std::vector<int>& ranks_of(int stage) const {
     return schedule_.stages[index(stage)];
   }
@@ -117,7 +117,7 @@ class ScheduleLayout {
   }
 
   bool can_start(const Instruction& next, int rank) {
-    const Batch& of = batch(next);
+    const PlacedBatch& of = batch(next);
     switch (next.kind) {
       case Kind::kForward:
         return (is_first(next.stage) || of.has_input) && version_for(next, rank) >= 0;
@@ -275,7 +275,7 @@ class ScheduleLayout {
   const UpdateOptions& options_;
   std::vector<size_t> next_;  // by rank: instruction that it computes, or would compute
   std::vector<bool> is_busy_;               // by rank
-  std::vector<Batch> batches_;              // by stage and micro-batch
+  std::vector<PlacedBatch> batches_;        // by stage and micro-batch
   std::vector<Updates> updates_;            // by stage
   using Running = std::pair<int64_t, int>;  // end of the work, and the rank
   std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;

@@ -15,7 +15,7 @@ namespace aikido::pipeline {
 namespace {
 
 // Facts of the whole schedule about one micro-batch on one stage.
-struct Batch {
+struct BatchFacts {
   int home = -1;     // rank that computes it
   int version = -1;  // version of its forward
   int update = 0;    // update that contains its gradient; 0: none yet
@@ -67,7 +67,7 @@ class Validator {
   const Instruction& at(int rank, size_t i) const {
     return schedule_.ranks[index(rank)][i];
   }
-  Batch& batch(int stage, int micro_batch) {
+  BatchFacts& batch(int stage, int micro_batch) {
     return batches_[index(stage) * index(schedule_.num_micro_batches) +
                     index(micro_batch)];
   }
@@ -164,7 +164,7 @@ class Validator {
         const Kind closing = has_replicas(it.stage) ? Kind::kReduce : Kind::kStep;
         if (it.kind == closing) ++updates[it.stage];
         if (!is_compute(it.kind)) continue;
-        Batch& of = batch(it.stage, it.micro_batch);
+        BatchFacts& of = batch(it.stage, it.micro_batch);
         if (it.kind == Kind::kForward) {
           if (of.home >= 0)
             return refuse_at(rank, i, "rank ", of.home, " does this forward, too");
@@ -186,7 +186,7 @@ class Validator {
   // missing one, if there is one.
   Status check_complete() const {
     const auto missing = std::find_if(batches_.begin(), batches_.end(),
-                                      [](const Batch& of) { return of.home < 0; });
+                                      [](const BatchFacts& of) { return of.home < 0; });
     if (missing == batches_.end()) return Status::ok();
     const auto [stage, micro_batch] = std::div(
         static_cast<int>(missing - batches_.begin()), schedule_.num_micro_batches);
@@ -337,7 +337,7 @@ class Validator {
 
   Status check_version(int rank, size_t i) {
     const Instruction& it = at(rank, i);
-    const Batch& of = batch(it.stage, it.micro_batch);
+    const BatchFacts& of = batch(it.stage, it.micro_batch);
     const Weights& weights = walk_.weights[it.stage];
     if (it.version > weights.newest)
       return refuse_at(rank, i, "version ", it.version,
@@ -355,7 +355,7 @@ class Validator {
     return Status::ok();
   }
 
-  int version_of_policy(const Instruction& it, const Batch& of, int newest) {
+  int version_of_policy(const Instruction& it, const BatchFacts& of, int newest) {
     switch (schedule_.weights) {
       case WeightPolicy::kFlush:
         return std::max(0, of.update - 1);
@@ -476,7 +476,7 @@ class Validator {
 
   const Schedule& schedule_;
   const ValidateOptions& options_;
-  std::vector<Batch> batches_;
+  std::vector<BatchFacts> batches_;
   std::vector<std::map<int, std::vector<int>>> members_;  // micro-batches, by update
   Walk walk_;  // state of the rank being checked
   Validation result_;
