@@ -121,14 +121,14 @@ void Transfers::wait_for_copies_up() {
 // last release may be on the progress thread, for which this thread may be waiting.
 class Transfers::Watcher : public std::enable_shared_from_this<Transfers::Watcher> {
  public:
-  struct Watch {
+  struct WatchedCopy {
     std::vector<Mark> marks;
     CopySite site;
     TimePoint deadline;
     std::function<void(const Status&)> then;
   };
 
-  void push(Watch watch) {
+  void push(WatchedCopy watch) {
     {
       const std::lock_guard lock(mutex_);
       watches_.push_back(std::move(watch));
@@ -154,7 +154,7 @@ class Transfers::Watcher : public std::enable_shared_from_this<Transfers::Watche
     while (true) {
       wake_.wait(lock, [this] { return stop_ || !watches_.empty(); });
       if (watches_.empty()) return;
-      Watch first = std::move(watches_.front());
+      WatchedCopy first = std::move(watches_.front());
       watches_.pop_front();
       lock.unlock();
       first.then(wait_for(first));
@@ -163,7 +163,7 @@ class Transfers::Watcher : public std::enable_shared_from_this<Transfers::Watche
     }
   }
 
-  static Status wait_for(const Watch& watch) {
+  static Status wait_for(const WatchedCopy& watch) {
     const TimePoint begin = SystemClock().now();
     try {
       for (const Mark& mark : watch.marks) {
@@ -191,7 +191,7 @@ class Transfers::Watcher : public std::enable_shared_from_this<Transfers::Watche
   std::mutex mutex_;
   std::condition_variable wake_;
   // Guarded by mutex_.
-  std::deque<Watch> watches_;
+  std::deque<WatchedCopy> watches_;
   bool is_started_ = false, stop_ = false;
 };
 
