@@ -10,6 +10,7 @@ import pytest
 import typer.main
 
 import aikido_command
+from aikido_torch import _C
 from docs import pages
 
 MAKE = re.findall(r"^([a-z][\w-]*):", (pages.ROOT / "Makefile").read_text(), re.M)
@@ -79,6 +80,30 @@ def test_links_of_the_readme_lead_to_files_and_headings():
             re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles
         }
         assert not heading or heading in slugs, f"{name} has no heading #{heading}"
+
+
+def told_defaults(text):
+    """Default by setting, as a table of the page tells it."""
+    row = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \| (\w+) \|$", re.MULTILINE)
+    return dict(row.findall(text))
+
+
+def test_the_page_of_limits_tells_the_defaults_of_the_option_table():
+    told = told_defaults((pages.ROOT / "docs/limits.md").read_text())
+    real = {row["name"]: str(row["default"]) for row in _C.settings_table()}
+    assert told == {name: real.get(name) for name in told}
+    assert told.keys() >= {
+        "heartbeat.interval_ms",
+        "heartbeat.timeout_ms",
+        "transport.handshake_timeout_ms",
+        "shutdown.linger_ms",
+        "straggler.log_bytes",
+    }
+
+
+def test_defaults_of_a_page_are_read():
+    text = "| `a.b_ms` | 30 |\n| `c.d` | more than `a.b_ms` | 3 |\n| `e` | 1 |"
+    assert told_defaults(text) == {"a.b_ms": "30"}
 
 
 @pytest.mark.parametrize(
