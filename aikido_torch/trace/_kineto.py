@@ -7,7 +7,9 @@ The profiler (Kineto) writes microseconds of the wall clock, counted from
 of its spans, and the relation of the latter to the clock of rank 0.
 """
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ __all__ = ["Profile", "profiler_events", "read_profile"]
 # Process ids of profiles begin here, above those of all ranks.
 _FIRST_PROCESS = 1_000_000
 _PROCESSES = 1000  # process ids reserved for one rank
+
+_GZIP = b"\x1f\x8b"  # first bytes of a compressed file
 
 _Event = dict[str, Any]
 
@@ -41,14 +45,22 @@ class Profile:
 
 
 def read_profile(path: str | Path) -> Profile:
-    """Reads a file of `torch.profiler.profile.export_chrome_trace`.
+    """Reads a file of `torch.profiler.profile.export_chrome_trace`, also a compressed
+    one (.gz).
 
     Raises:
         ConfigError: the file cannot be read, or has another format.
     """
     hint = "give a file that torch.profiler's export_chrome_trace has written"
     try:
-        document = json.loads(Path(path).read_bytes())
+        content = Path(path).read_bytes()
+        if content.startswith(_GZIP):
+            content = gzip.decompress(content)
+        document = json.loads(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(
+            f"{path} is not completely compressed ({error}); {hint}."
+        ) from error
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror}; {hint}."
@@ -57,12 +69,14 @@ def read_profile(path: str | Path) -> Profile:
         raise ConfigError(f"{path} is not JSON ({error}); {hint}.") from error
     events = document.get("traceEvents") if isinstance(document, dict) else None
     base = document.get("baseTimeNanoseconds") if events is not None else None
-    if not isinstance(events, list) or not isinstance(base, int):
+    is_list = isinstance(events, list) and all(isinstance(e, dict) for e in events)
+    if events is None or not is_list or not isinstance(base, int):
         raise ConfigError(
             f"{path} has no traceEvents with a baseTimeNanoseconds, so nobody knows "
             f"when they were; {hint}, of torch 2.4 or later."
         )
-    rank = (document.get("distributedInfo") or {}).get("rank")
+    job = document.get("distributedInfo")
+    rank = job.get("rank") if isinstance(job, dict) else None
     return Profile(rank if isinstance(rank, int) else None, base, events, str(path))
 
 

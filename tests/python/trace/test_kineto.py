@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import gzip
 import json
 import time
 
@@ -73,6 +74,7 @@ def test_clock_offsets_of_ranks_also_apply_to_the_profiler(tmp_path):
         ({"rank": None}, "does not say which rank it is of"),
         ({"base": None}, "nobody knows when they were"),
         ({"events": 3}, "has no traceEvents"),
+        ({"events": [3]}, "has no traceEvents"),
     ],
 )
 def test_a_profile_that_cannot_be_placed_gives_a_clear_error(tmp_path, made, text):
@@ -92,6 +94,17 @@ def test_a_file_that_is_no_profile_gives_a_clear_error(tmp_path):
         merged(tmp_path, [traced()], tmp_path / "p.json")
     with pytest.raises(ConfigError, match="cannot be read"):
         merged(tmp_path, [traced()], tmp_path / "none.json")
+
+
+def test_compressed_profiles_are_read(tmp_path):
+    plain = profile_file(tmp_path / "p.json").read_bytes()
+    path = tmp_path / "p.json.gz"
+    path.write_bytes(gzip.compress(plain))
+    made = merged(tmp_path, [traced()], path)
+    assert [e["ts"] for e in made if e["name"] == "mine"] == [25_000]
+    path.write_bytes(gzip.compress(plain)[:40])
+    with pytest.raises(ConfigError, match="is not completely compressed"):
+        merged(tmp_path, [traced()], path)
 
 
 def test_the_command_accepts_a_rank_with_a_file(tmp_path):
