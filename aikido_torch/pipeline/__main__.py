@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from aikido_torch import _C
+from aikido_torch.errors import ConfigError
 from aikido_torch.pipeline import (
     Schedule,
     partition,
@@ -29,6 +30,7 @@ app = typer.Typer(help="Pipelines: cut a model into stages, and schedule them.")
 app.command("profile")(profile_command)
 
 _Number = TypeVar("_Number", int, float)
+_Times = TypeVar("_Times", list[float], list[float] | None)
 
 
 class CostModel(StrEnum):
@@ -178,20 +180,18 @@ def schedule_command(
             name,
             stages=stages,
             micro_batches=micro_batches,
-            replicas=_numbers(replicas, int, "--replicas") if replicas else None,
+            replicas=_optional(replicas, int, "--replicas"),
             stages_per_rank=stages_per_rank,
             weights=cast(Weights | None, weights),
             micro_batches_per_step=micro_batches_per_step,
-            warmups=_numbers(warmups, int, "--warmups") if warmups else None,
+            warmups=_optional(warmups, int, "--warmups"),
             recompute=recompute,
             overlap_sums=overlap_sums,
         )
         made.validate(max_activations=max_activations)
         simulation = made.simulate(
             forward=_one_or_all(_numbers(forward, float, "--forward")),
-            backward=_one_or_all(_numbers(backward, float, "--backward"))
-            if backward
-            else None,
+            backward=_one_or_all(_optional(backward, float, "--backward")),
             links=_one_or_all(_numbers(links, float, "--links")),
             slowdown=dict(_slow_rank(one) for one in slow or ()),
         )
@@ -204,16 +204,32 @@ def schedule_command(
 
 def _made_or_read(name: str, **options: Any) -> Schedule:
     if Path(name).is_file():
-        return Schedule.parse(Path(name).read_text())
+        try:
+            return Schedule.parse(Path(name).read_text())
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name}: {error}") from None
+    if Path(name).name != name:
+        raise ConfigError(f"{name}: there is no such file with a schedule")
     return schedule(cast(Name, name), **options)
 
 
-def _one_or_all(times: list[float]) -> float | list[float]:
-    return times[0] if len(times) == 1 else times
+def _one_or_all(times: _Times) -> float | _Times:
+    return times[0] if times is not None and len(times) == 1 else times
+
+
+def _optional(
+    text: str | None, kind: Callable[[str], _Number], name: str
+) -> list[_Number] | None:
+    return None if text is None else _numbers(text, kind, name)
 
 
 def _slow_rank(text: str) -> tuple[int, float]:
-    rank, _, factor = text.partition(":")
+    rank, colon, factor = text.partition(":")
+    if not (rank and colon and factor):
+        raise typer.BadParameter(
+            f"'{text}'; it takes a rank and its factor, such as 2:1.5.",
+            param_hint="--slow",
+        )
     return _numbers(rank, int, "--slow")[0], _numbers(factor, float, "--slow")[0]
 
 

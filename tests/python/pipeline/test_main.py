@@ -114,6 +114,35 @@ def test_an_invalid_schedule_is_explained_in_one_sentence(tmp_path):
     assert result.exit_code in (1, 2)
 
 
+def test_a_file_that_is_no_schedule_is_named(tmp_path):
+    path = tmp_path / "broken.txt"
+    for content in (b"\xff\xfe", b"", b"rank 0\n"):
+        path.write_bytes(content)
+        result = run_schedule(str(path))
+        assert result.exit_code == 1, result.exception
+        assert f"{path}: " in result.output.replace("\n", "")
+    for missing in (tmp_path / "none.txt", tmp_path):
+        result = run_schedule(str(missing), "--stages", "2", "--micro-batches", "4")
+        assert result.exit_code == 1
+        assert "there is no such file" in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("option", ["--replicas", "--warmups", "--backward"])
+def test_an_empty_list_is_refused(option):
+    result = run_schedule("gpipe", "--stages", "2", "--micro-batches", "4", option, "")
+    assert result.exit_code == 2
+    assert f"Invalid value for {option}" in result.output
+
+
+@pytest.mark.parametrize("text", ["2", "2:", ":2", ""])
+def test_a_slow_rank_without_its_factor_is_explained(text):
+    result = run_schedule(
+        "gpipe", "--stages", "2", "--micro-batches", "4", "--slow", text
+    )
+    assert result.exit_code == 2
+    assert f"'{text}'; it takes a rank and its factor" in result.output
+
+
 def test_a_schedule_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "gpipe.png"
