@@ -33,7 +33,18 @@ def read_profile(path: str | os.PathLike[str]) -> _C.Profile:
 def write_profile(
     path: str | os.PathLike[str], profile: _C.Profile, *, plan: _C.Plan | None = None
 ) -> None:
-    """Writes a profile; with a plan, also the stage of each layer."""
+    """Writes a profile; with a plan of this profile, also the stage of each layer.
+
+    Raises:
+        ConfigError: an argument has another type, or the plan is of another profile.
+        OSError: the file cannot be written.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"path is a {type(path).__name__}; it takes that of a file.")
+    if not isinstance(profile, _C.Profile):
+        raise ConfigError(f"profile is a {type(profile).__name__}; pass a Profile.")
+    if plan is not None and not isinstance(plan, _C.Plan):
+        raise ConfigError(f"plan is a {type(plan).__name__}; pass a Plan or None.")
     if plan is not None:
         profile = profile.with_stages(plan)
     Path(path).write_text(profile.text())

@@ -158,6 +158,26 @@ NamedEdges edges_of(const Profile& profile) {
   return named;
 }
 
+// The layers of the plan may be those of another profile, with other numbers.
+Profile with_stages(const Profile& profile, const NamedPlan& plan) {
+  size_t count = 0;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const auto& ids = plan.stages[i].layers;
+    const auto& layers = plan.plan.stages[i].layers;
+    count += layers.size();
+    for (size_t k = 0; k < layers.size(); ++k)
+      if (layers[k] >= profile.layers.size() || profile.layers[layers[k]].id != ids[k])
+        refuse(concat("the plan has layer \"", ids[k], "\" in stage ", i,
+                      ", and the profile does not have it at the same place; pass the "
+                      "plan that partition made of this profile"));
+  }
+  if (count != profile.layers.size())
+    refuse(concat("the plan has ", count, " layers and the profile has ",
+                  profile.layers.size(),
+                  "; pass the plan that partition made of this profile"));
+  return pipeline::with_stages(profile, plan.plan);
+}
+
 NamedPlan partition(const Profile& profile, std::vector<int> machines,
                     std::vector<double> bandwidths, const std::string& cost_model,
                     bool count_transfers, bool straight, bool fewer_machines,
@@ -220,12 +240,8 @@ void register_profile(py::module_& m) {
       .def_readonly("layers", &Profile::layers)
       .def_property_readonly("edges", &edges_of)
       .def("text", &pipeline::to_text, "The text form, which parse() reads.")
-      .def(
-          "with_stages",
-          [](const Profile& profile, const NamedPlan& plan) {
-            return pipeline::with_stages(profile, plan.plan);
-          },
-          py::arg("plan"), "The same with the stage of each layer.");
+      .def("with_stages", &with_stages, py::arg("plan"),
+           "The same with the stage of each layer. The plan is of this profile.");
   make_value(profile_type, [](const Profile& read) {
     adapter::raise_if_failed(pipeline::validate(read));
   });

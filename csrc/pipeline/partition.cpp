@@ -249,6 +249,14 @@ Status too_small(const Profile& profile, double memory_bytes, double needed,
                         ", ", told));
 }
 
+// Error for finite times and bytes whose sums or quotients are infinite.
+Status too_slow() {
+  return invalid(
+      "no plan has a finite time and memory: the times of the layers, their bytes, or "
+      "their bytes divided by the bandwidth add up to more than 1.7e308; check the "
+      "units of the profile and of the bandwidth");
+}
+
 // Requires: valid options.
 Result<Plan> solve(const Profile& profile, const PartitionOptions& options,
                    const std::vector<Level>& levels) {
@@ -274,7 +282,11 @@ Result<Plan> solve(const Profile& profile, const PartitionOptions& options,
                                      options.memory_bytes};
   Solver solver(cuts, cost, solver_options, Solver::Goal::kTime);
   if (std::isinf(solver.best())) {
+    if (!options.memory_bytes) return too_slow();
     Solver smallest(cuts, cost, solver_options, Solver::Goal::kMemory);
+    // A plan that fits but has no finite time, or a memory that is no finite number.
+    if (smallest.best() <= *options.memory_bytes || std::isinf(smallest.best()))
+      return too_slow();
     return too_small(profile, *options.memory_bytes, smallest.best(),
                      written(profile, cuts, cost, levels, smallest));
   }

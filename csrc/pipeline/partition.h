@@ -67,11 +67,11 @@ struct Plan {
 // profile that has no input.
 //
 // kInvalidArgument for an invalid profile or option, for more stages than the model has
-// cuts for, and if no plan fits into the memory. Then the text gives the least memory
-// that is needed, and for which stage.
+// cuts for, if no plan has a finite time, and if no plan fits into the memory. In the
+// last case the text gives the least memory that is needed, and for which stage.
 Result<Plan> partition(const Profile& profile, const PartitionOptions& options);
 
-// The profile with the stage of each layer.
+// The profile with the stage of each layer. Requires: the plan is of this profile.
 Profile with_stages(Profile profile, const Plan& plan);
 
 }  // namespace aikido::pipeline

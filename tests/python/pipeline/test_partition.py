@@ -194,3 +194,16 @@ def test_wide_branches_are_joined_with_a_log_message(cost_model, machines, caplo
     assert whole.note == ""
     assert joined.note
     assert joined.period_s >= whole.period_s
+
+
+@pytest.mark.parametrize("memory", [None, 1e9])
+@pytest.mark.parametrize(("figure", "bandwidth"), [(1e308, 1e9), (1.0, 1e-308)])
+def test_figures_whose_sums_are_infinite_are_refused(figure, bandwidth, memory):
+    profile = pipeline.chain(
+        forward_ms=[figure] * 4, backward_ms=[figure] * 4,
+        activation_bytes=[100.0] * 4, parameter_bytes=[100.0] * 4,
+    )  # fmt: skip
+    with pytest.raises(errors.ConfigError, match="no plan has a finite time"):
+        pipeline.partition(
+            profile, machines=2, bandwidth=bandwidth, memory_bytes=memory
+        )

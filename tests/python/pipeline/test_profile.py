@@ -36,6 +36,33 @@ def test_a_profile_with_a_plan_has_the_stage_of_each_layer(tmp_path):
     assert None not in stages.values()
 
 
+def chain(number, prefix="layer"):
+    return pipeline.chain(
+        forward_ms=[1.0] * number, backward_ms=[2.0] * number,
+        activation_bytes=[10.0] * number, parameter_bytes=[5.0] * number,
+        ids=[f"{prefix}{i}" for i in range(number)],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [chain(1), chain(9), chain(4, "other")])
+def test_a_plan_of_another_profile_is_refused(tmp_path, other):
+    plan = pipeline.partition(chain(4), machines=2, bandwidth=1e9)
+    with pytest.raises(errors.ConfigError, match="partition made of this profile"):
+        other.with_stages(plan)
+    with pytest.raises(errors.ConfigError, match="partition made of this profile"):
+        pipeline.write_profile(tmp_path / "staged.txt", other, plan=plan)
+    assert not (tmp_path / "staged.txt").exists()
+
+
+def test_other_objects_are_not_written(tmp_path):
+    made = chain(2)
+    for path, profile, plan in (
+        (3, made, None), (tmp_path / "p", "x", None), (tmp_path / "p", made, 3)
+    ):  # fmt: skip
+        with pytest.raises(errors.ConfigError, match=r"^(path|profile|plan) is a "):
+            pipeline.write_profile(path, profile, plan=plan)
+
+
 def test_a_broken_file_is_refused_with_its_name_and_line(tmp_path):
     path = tmp_path / "broken.txt"
     path.write_text("a -- Linear\n")
