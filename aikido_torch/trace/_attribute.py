@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aikido_torch.errors import ConfigError
 from aikido_torch.trace._detect import (
     LEAST_SHARE,
     Finding,
@@ -65,7 +66,14 @@ def attribute(window: Sequence[StepFacts]) -> Verdict:
 
     Args:
         window: facts of the steps, from `facts_of`; at least one.
+
+    Raises:
+        ConfigError: the window has no steps.
     """
+    if not window:
+        raise ConfigError(
+            "attribute() needs at least one step, and the window is empty."
+        )
     ranks = sorted({rank for facts in window for rank in facts.ranks})
     raw = _table(window, ranks, lambda own: own.work_s)
     stopped = _table(window, ranks, lambda own: own.stopped_s)

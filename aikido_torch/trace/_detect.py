@@ -51,6 +51,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from aikido_torch.trace._gaps import filled, known_part
+
 __all__ = ["Finding", "Slow", "find", "often_late", "pattern_of"]
 
 Pattern = Literal["steady", "drifting", "transient", "rotating", "none"]
@@ -130,9 +132,10 @@ def find(values: Table, step_s: float) -> Finding:
         values: seconds, rows are steps; NaN if a value is missing.
         step_s: length of a step without delays.
     """
-    columns, table = _complete(values)
-    if table.shape[0] < 1 or table.shape[1] < 2:
+    steps, columns, known = known_part(values)
+    if steps.size < 1 or columns.size < 2:
         return Finding("none", (), math.inf)
+    table = filled(values[np.ix_(steps, columns)], known)
     least_s = LEAST_SHARE * step_s
     floor_s = max(_FLOOR_SHARE * step_s, _FLOOR_S)
     rows = table.shape[0]
@@ -156,24 +159,17 @@ def find(values: Table, step_s: float) -> Finding:
         if pattern == "none":
             late, pattern = _in_turn(table, noise, least_s)
     is_whole = pattern in ("steady", "drifting")
-    slow = _slow(table, late, noise.usual if is_whole else _fast_of_row(table))
-    named = tuple(replace(each, column=int(columns[each.column])) for each in slow)
+    usual = noise.usual if is_whole else _fast_of_row(table)
+    slow = _slow(table, late & known, usual)
+    named = tuple(
+        replace(
+            each,
+            column=int(columns[each.column]),
+            rows=tuple(int(steps[row]) for row in each.rows),
+        )
+        for each in slow
+    )
     return Finding(pattern if named else "none", named, noise.visible_s)
-
-
-def _complete(values: Table) -> tuple[NDArray[Any], Table]:
-    """Columns with at least half of their values; gaps get the median of their
-    column.
-    """
-    known = np.isfinite(values)
-    columns = np.flatnonzero(known.mean(axis=0) >= 0.5) if values.size else np.array([])
-    table = values[:, columns.astype(int)]
-    rows = np.isfinite(table).sum(axis=1) >= 2
-    table = table[rows] if rows.all() else table
-    if not np.isfinite(table).all():
-        level = np.nanmedian(table, axis=0)
-        table = np.where(np.isfinite(table), table, level)
-    return columns, table
 
 
 def _slow(table: Table, late: NDArray[Any], usual: Table) -> list[Slow]:

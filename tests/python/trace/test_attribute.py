@@ -5,6 +5,7 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
+from aikido_torch.errors import ConfigError
 from aikido_torch.trace._attribute import (
     attribute,
     attribute_joined,
@@ -367,3 +368,8 @@ def test_a_stop_of_all_ranks_does_not_hide_the_late_ranks():
     }
     steps[4] = StepFacts(4, stalled)
     assert attribute(steps).pattern == "rotating"
+
+
+def test_an_empty_window_is_refused():
+    with pytest.raises(ConfigError, match="at least one step"):
+        attribute([])
