@@ -3,6 +3,8 @@
 """Command `python -m aikido_torch.pipeline profile`."""
 
 import importlib
+import inspect
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -110,6 +112,19 @@ def made_by(name: str) -> tuple[nn.Module, Any]:
         factory = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f'--model is "{name}": {error}') from error
+    if not callable(factory):
+        raise ConfigError(
+            f'--model is "{name}": that is a {type(factory).__name__}; it has to be a '
+            "function or class, which is called without arguments"
+        )
+    try:
+        with suppress(ValueError):  # a builtin may have no signature
+            inspect.signature(factory).bind()
+    except TypeError as error:
+        raise ConfigError(
+            f'--model is "{name}", which is called without arguments: {error}; write a '
+            "function without arguments that returns the model"
+        ) from error
     made = factory()
     model, own_inputs = (
         made if isinstance(made, tuple) and len(made) == 2 else (made, None)

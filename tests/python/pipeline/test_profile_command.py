@@ -76,6 +76,9 @@ def test_errors_are_printed_as_one_sentence(tmp_path):
         ("nowhere.at_all:x", "No module named 'nowhere'"),
         ("torch.nn:nothing", "has no attribute 'nothing'"),
         ("builtins:list", "builtins:list returns a list"),
+        ("builtins:dict", "builtins:dict returns a dict"),
+        ("torch.nn:Linear", "missing a required argument: 'in_features'"),
+        ("math:pi", "that is a float"),
     ],
 )
 def test_a_factory_that_returns_no_model_is_named(name, told):
