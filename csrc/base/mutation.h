@@ -46,6 +46,7 @@ enum class Mutation : uint8_t {
   kFailureToldOnce,      // an error is not reported again in a new view
   kFailedSends,          // a call that has failed sends results to late members
   kFoldGivenUp,          // folds after a promise overwrite a result that was given up
+  kPromiseUnread,        // a promise is given before all links are read
   kBackupIsMember,       // a backup counts as one more contribution
   kLogPerPolicy,         // each policy of a group has its own log
   kShardTwice,           // both copies of a data shard are counted
@@ -56,7 +57,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 34> kMutationNames = {
+inline constexpr std::array<std::string_view, 35> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -85,6 +86,7 @@ inline constexpr std::array<std::string_view, 34> kMutationNames = {
     "failure-told-once",
     "failed-sends",
     "fold-given-up",
+    "promise-unread",
     "backup-is-member",
     "log-per-policy",
     "shard-twice",

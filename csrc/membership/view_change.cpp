@@ -140,6 +140,7 @@ void ViewChange::on_lost(Rank rank, TimePoint now) {
   now_ = now;
   if (!lost_.insert(rank)) return;
   joining_.erase(rank);
+  prepares_.erase(rank);
   if (promised_) own_report_.lost.insert(rank);
   if (attempt_) {
     attempt_->answers.erase(rank);
@@ -266,7 +267,9 @@ void ViewChange::handle(Rank from, const ViewMessage& message) {
   if (!view_.has(from)) return send_newest(from);
   switch (message.step) {
     case ViewStep::kPrepare:
-      return answer_prepare(from, message);
+      if (mutated(Mutation::kPromiseUnread)) return answer_prepare(from, message);
+      prepares_[from] = message;
+      return;
     case ViewStep::kState:
       return on_state(from, message);
     case ViewStep::kPropose:
@@ -467,6 +470,7 @@ void ViewChange::install(const View& view) {
   promised_.reset();
   accepted_.reset();
   attempt_.reset();
+  prepares_.clear();  // their senders are told of the new view
   look_.reset();
   num_failed_ = 0;
   // Answers about an earlier view belong to another question.
@@ -517,6 +521,8 @@ void ViewChange::spare(Rank rank) {
 
 void ViewChange::on_time(TimePoint now) {
   now_ = now;
+  for (const auto& [from, prepare] : std::exchange(prepares_, {}))
+    answer_prepare(from, prepare);
   if (!look_ || now < *look_) return;
   look_.reset();
   if (is_removed()) return join();

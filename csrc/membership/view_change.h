@@ -39,6 +39,13 @@
 // else. Rule: a member that has answered although it was silent is not treated as
 // silent for a while, and for twice as long each further time.
 //
+// Note [unread results at a promise]
+// A process that got no processor for a while may find a PREPARE on one link and a
+// result, which was sent long before, on another link. If it promised first, it would
+// refuse that result. If its owner is stopped meanwhile, nobody reports the result, and
+// the next view makes another one. Rule: a PREPARE waits for on_time(), and the caller
+// reads all links before that.
+//
 // Note [results that cannot be compared]
 // A member may alone have received a result of an operation that failed on all others.
 // It must not rejoin with that result, because another excluded member may have
@@ -133,9 +140,13 @@ class ViewChange {
 
   // kProtocol if no member could send this message.
   Status on_message(Rank from, const ViewMessage& message, TimePoint now);
+  // Requires: what had arrived before the last messages was read. Note [unread results
+  // at a promise]
   void on_time(TimePoint now);
   // Time of the next on_time(); nullopt: nothing is under way.
-  [[nodiscard]] std::optional<TimePoint> next_look() const { return look_; }
+  [[nodiscard]] std::optional<TimePoint> next_look() const {
+    return prepares_.empty() ? look_ : now_;
+  }
 
  private:
   struct Answer {
@@ -202,6 +213,7 @@ class ViewChange {
   std::optional<Ballot> promised_;
   std::optional<AcceptedView> accepted_;
   std::optional<Attempt> attempt_;
+  std::map<Rank, ViewMessage> prepares_;  // by sender, not answered yet
   uint32_t highest_counter_ = 0;
   RankSet lost_, silent_, moved_, restored_;
   RankSet unsure_;  // while excluded: members that can never tell if it may rejoin

@@ -92,6 +92,8 @@ struct Members {
       ++sent[letter.message.step];
       Member& to = (*this)[letter.to.value];
       REQUIRE(to.change.on_message(letter.from, letter.message, now).is_ok());
+      // A member has read its other links by then.
+      if (letter.message.step == ViewStep::kPrepare) to.change.on_time(now);
     }
   }
   // Moves the time of all members, in steps of a millisecond.

@@ -239,6 +239,7 @@ TEST_CASE("after a promise no lower ballot is answered") {
   prepare.ballot = {5, Rank(1)};
   Member& me = members[2];
   CHECK(me.change.on_message(Rank(1), prepare, members.now).is_ok());
+  me.change.on_time(members.now);
   REQUIRE(members.post.size() == 1);
   CHECK(members.post[0].message.step == ViewStep::kState);
   CHECK(members.post[0].message.report.known == Seq(5));
@@ -247,6 +248,7 @@ TEST_CASE("after a promise no lower ballot is answered") {
        {Ballot{5, Rank(0)}, Ballot{4, Rank(2)}, Ballot{5, Rank(1)}}) {
     prepare.ballot = ballot;
     CHECK(me.change.on_message(ballot.rank, prepare, members.now).is_ok());
+    me.change.on_time(members.now);
     CHECK(members.post.empty());
   }
   // A view of a lower ballot is not accepted either.
@@ -263,6 +265,45 @@ TEST_CASE("after a promise no lower ballot is answered") {
   CHECK(members.post[0].message.step == ViewStep::kAccepted);
   CHECK(me.installed.empty());  // another view may be chosen
   CHECK(me.num_promises == 1);
+}
+
+TEST_CASE("a result that is read after a prepare, in the same turn, is reported") {
+  Members members(3);
+  ViewMessage prepare;
+  prepare.ballot = {5, Rank(1)};
+  Member& me = members[2];
+  REQUIRE(me.change.on_message(Rank(1), prepare, members.now).is_ok());
+  CHECK(members.post.empty());
+  CHECK_FALSE(me.change.is_promised());
+  CHECK(me.change.next_look() == members.now);
+  me.mine.received = {{Seq(5), 0, 7}};
+  me.change.on_time(members.now);
+  REQUIRE(members.post.size() == 1);
+  CHECK(members.post[0].message.report.received == me.mine.received);
+}
+
+TEST_CASE(
+    "a prepare of a member that is lost, or of an earlier view, is not answered") {
+  const bool is_lost = GENERATE(true, false);
+  Members members(3);
+  ViewMessage prepare;
+  prepare.ballot = {5, Rank(1)};
+  Member& me = members[2];
+  REQUIRE(me.change.on_message(Rank(1), prepare, members.now).is_ok());
+  if (is_lost) {
+    me.change.on_lost(Rank(1), members.now);
+  } else {
+    ViewMessage newest;
+    newest.step = ViewStep::kView;
+    newest.view = 2;
+    newest.proposed = View::first_of(3);
+    newest.proposed->number = 2;
+    REQUIRE(me.change.on_message(Rank(0), newest, members.now).is_ok());
+  }
+  members.post.clear();
+  me.change.on_time(members.now);
+  CHECK(members.post.empty());
+  CHECK_FALSE(me.change.is_promised());
 }
 
 TEST_CASE("a view that some member has accepted is taken over unchanged") {
