@@ -24,6 +24,8 @@ using collectives::Operation;
 // holds its next call back, before any other member learns of it. The absent member
 // rejoins from the first operation that no member knows, so it takes part in the held
 // call.
+//   A member that was refused is not waited for either. It needs a state, which the
+// others give only between their calls.
 //   With log_full="leave" a member may be excluded although it answers. Then the others
 // neither hold calls back for it nor wait for it before they leave.
 RankSet Group::expected_back() const {
@@ -33,8 +35,8 @@ RankSet Group::expected_back() const {
     const Rank rank(r);
     const Peer& p = peers_[static_cast<size_t>(r)];
     const TimePoint since = past_[static_cast<size_t>(r)].out_since;
-    const bool is_away =
-        rank != options_.self && !view().has(rank) && !p.is_lost() && !p.has_left;
+    const bool is_away = rank != options_.self && !view().has(rank) && !p.is_lost() &&
+                         !p.has_left && !view_change_.needs_state(rank);
     if (is_away && clock_->now() - since < options_.heartbeat.timeout &&
         !heartbeats_.is_silent(rank))
       ranks.insert(rank);

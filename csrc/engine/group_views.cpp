@@ -56,6 +56,7 @@ void Group::on_view_frame(Rank from, const FrameHeader& header) {
   if (!message) return peer(from).give_up(message.status());
   const Status taken = view_change_.on_message(from, *message, clock_->now());
   if (taken.has_failed()) peer(from).give_up(taken);
+  release_held_back();  // perhaps the absent member was refused
 }
 
 void Group::on_notice(Rank from, const FrameHeader& header) {

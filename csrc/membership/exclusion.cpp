@@ -66,6 +66,7 @@ void ViewChange::join() {
 // compared].
 void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (view_.has(from)) return send_newest(from);
+  refused_.erase(from);
   if (!has_majority()) return refuse(from, message, "");
   const auto ours = promised_ ? own_report_ : host_->report();
   auto fits = host_->compare(from, message.report);
@@ -92,7 +93,18 @@ void ViewChange::refuse(Rank to, const ViewMessage& join, const std::string& why
   refusal.view = view_.number;
   refusal.ballot = join.ballot;
   refusal.text = why;
+  if (!why.empty()) refused_.insert(to);
   host_->send_view(to, refusal);
+}
+
+// The other members must not wait for this member, because it waits for the state of
+// one of them. A refusal without a sentence says nothing about its receiver.
+void ViewChange::tell_refused(Rank known_by) {
+  ViewMessage message;
+  message.ballot.counter = num_lives_;
+  view_.members.for_each([&](Rank r) {
+    if (r != known_by && !lost_.contains(r)) refuse(r, message, "");
+  });
 }
 
 bool ViewChange::are_all_unsure() const {
@@ -105,6 +117,7 @@ bool ViewChange::are_all_unsure() const {
 // See Note [results that cannot be compared].
 void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
   const bool is_done = is_refused_ && has_majority();
+  if (!is_removed() && !view_.has(from)) refused_.insert(from);
   if (!is_removed() || is_done || message.ballot.counter != num_lives_) return;
   std::string why = printable(message.text);
   if (why.empty()) {
@@ -126,6 +139,7 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
   look_.reset();
   // The other member may not have noticed yet that there is no majority.
   if (!has_majority()) look_ = now_ + kJoinAgain;
+  tell_refused(from);
   host_->on_refused({Code::kPeerLost, why, self_});
 }
 

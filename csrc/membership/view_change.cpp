@@ -54,6 +54,7 @@ ViewChange::ViewChange(Rank self, int32_t size, ViewChangeHost* host)
       silent_(size),
       moved_(size),
       restored_(size),
+      refused_(size),
       unsure_(size),
       spared_(static_cast<size_t>(size)) {}
 
@@ -492,6 +493,7 @@ void ViewChange::install(const View& view) {
     if (was_slow || !view_.has(rank) || !owns(rank) || !has_others(rank))
       moved_.erase(rank);
     if (!view_.has(rank) || view_.is_owner(rank)) restored_.erase(rank);
+    if (view_.has(rank)) refused_.erase(rank);
   }
   const bool is_silent = mutated(Mutation::kRemovedIsSilent) && is_removed();
   if (!is_silent && !mutated(Mutation::kViewNotPassedOn)) {

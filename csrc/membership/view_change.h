@@ -117,6 +117,8 @@ class ViewChange {
   // `rank` delays the others: other members are to own its shards. It stays a member if
   // it answers.
   void suspect(Rank rank, TimePoint now);
+  // True if excluded `rank` was refused: it comes back only with a copied state.
+  bool needs_state(Rank rank) const { return refused_.contains(rank); }
   // True if `rank` is suspected or silent, and no view without its shards exists yet.
   bool is_suspected(Rank rank) const { return moved_.contains(rank); }
   // Nothing has come from `rank` for long: it is excluded unless it answers. Note
@@ -196,6 +198,7 @@ class ViewChange {
   void on_join(Rank from, const ViewMessage& message);
   void on_refuse(Rank from, const ViewMessage& message);
   void refuse(Rank to, const ViewMessage& join, const std::string& why);
+  void tell_refused(Rank known_by);
   bool are_all_unsure() const;
   void end();
   void promise(const Ballot& ballot);
@@ -216,7 +219,8 @@ class ViewChange {
   std::map<Rank, ViewMessage> prepares_;  // by sender, not answered yet
   uint32_t highest_counter_ = 0;
   RankSet lost_, silent_, moved_, restored_;
-  RankSet unsure_;  // while excluded: members that can never tell if it may rejoin
+  RankSet refused_;  // excluded members that asked to rejoin and were refused
+  RankSet unsure_;   // while excluded: members that can never tell if it may rejoin
   std::vector<ReceivedShard> asked_received_;  // in its last request
   std::vector<Spared> spared_;                 // by rank
   Duration patience_ = std::chrono::seconds(5);

@@ -79,7 +79,8 @@ enum class ViewStep : uint8_t {
   kAccepted,     // answer to kPropose
   kView,         // the view is installed
   kJoin,         // request of an excluded or late member to be taken in
-  kRefuse,       // answer to kJoin: you cannot rejoin with this state
+  kRefuse,       // answer to kJoin: you cannot rejoin with this state; or, from an
+                 // excluded member: it was refused
 };
 
 struct ViewMessage {

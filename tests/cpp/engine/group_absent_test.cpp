@@ -134,6 +134,42 @@ TEST_CASE(
   CHECK(all_ok(missed.back()));
 }
 
+TEST_CASE("a call that is held back for a member that is refused goes on at once") {
+  Cluster cluster(patient(3));
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skipping_call(2);
+  auto answers = call_all(cluster, call, {0, 1, 2});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  // The results of 2 are on slow wires. It exposes a full result, and is stopped.
+  cluster.network.set_tap(
+      [](Rank from, Rank, const transport::FrameHeader& header, TimePoint arrives) {
+        const bool is_slow =
+            from == Rank(2) && header.kind == transport::FrameKind::kResult;
+        return is_slow ? arrives + milliseconds(2000) : arrives;
+      });
+  answers = call_all(cluster, call, {0, 1, 2});
+  REQUIRE(cluster.run_until_done({answers[2]}, milliseconds(10)));
+  cluster.stop(2, milliseconds(800));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(700)));
+  REQUIRE(answers[2]->outcome.skipped.empty());
+  REQUIRE(answers[0]->outcome.skipped == std::vector<Rank>{Rank(2)});
+  const auto missed = call_until_held(cluster, call, milliseconds(100));
+  REQUIRE(cluster.run_until_done(missed.back(), milliseconds(900)));
+  CHECK(cluster.group(2).member_state() == MemberState::kRefused);
+  CHECK(all_ok(missed.back()));
+  // It copies a state, and takes part again.
+  cluster.run_for(milliseconds(20));
+  const Seq seq(2 + missed.size());
+  REQUIRE(cluster.group(0).is_acked(seq, Rank(2)));
+  REQUIRE(cluster.group(2).skip_through(seq).is_ok());
+  cluster.group(2).end_turn();
+  cluster.run_for(milliseconds(50));
+  CHECK(cluster.group(2).member_state() == MemberState::kMember);
+  answers = call_all(cluster, call, {0, 1, 2});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(3000)));
+  CHECK(all_ok(answers));
+}
+
 TEST_CASE(
     "a call that is held back ends in time, and its text names the awaited member") {
   Cluster cluster(patient(3));

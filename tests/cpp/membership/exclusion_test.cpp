@@ -254,6 +254,19 @@ TEST_CASE("an excluded member that must not return gets the reason, and asks no 
   CHECK(members.view(0).number == 2);
 }
 
+TEST_CASE("all members learn that a member was refused, until it has another state") {
+  LeftOut members;
+  members[0].verdict = members[1].verdict = Status(Code::kPeerLost, "another result");
+  members.run(seconds(1));
+  for (const int32_t r : {0, 1}) CHECK(members[r].change.needs_state(Rank(2)));
+  CHECK_FALSE(members[2].change.needs_state(Rank(0)));
+  members[0].verdict = members[1].verdict = Status::ok();
+  members[2].change.rejoin(members.now);
+  members.run(seconds(1));
+  CHECK_FALSE(members[2].change.is_removed());
+  for (const int32_t r : {0, 1}) CHECK_FALSE(members[r].change.needs_state(Rank(2)));
+}
+
 TEST_CASE("a member without an answer to its join asks the next member") {
   LeftOut members;
   members[0].verdict.reset();  // cannot decide yet
