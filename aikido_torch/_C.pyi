@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch._C._distributed_c10d import Backend, GradBucket, ReduceOp, Store, Work
@@ -492,7 +492,7 @@ def digests(tensors: list[torch.Tensor]) -> list[int]: ...
 
 class QuietSteps:
     def __init__(
-        self, buckets: AikidoBackend, calls: AikidoBackend, check: Callable[[], None]
+        self, buckets: AikidoBackend, calls: AikidoBackend, check: Any, rescue: Any
     ) -> None: ...
     def allow(
         self, steps: range, policy: PolicyOptions, num_buckets: int, awaited: list[Work]
@@ -504,7 +504,7 @@ class QuietSteps:
     def set_alarm(self, is_on: bool) -> None: ...
     def place(self) -> tuple[int, int, int]: ...
 
-def hook_work(work: AikidoWork, value: object, rescue: Callable[[], bool]) -> Work: ...
+def hook_work(work: AikidoWork, value: object, rescue: Callable[..., bool]) -> Work: ...
 
 class AikidoBackend(Backend):
     def __init__(

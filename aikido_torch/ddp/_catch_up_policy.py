@@ -26,7 +26,7 @@ class StateCopy:
     Attributes:
         when: "fewer_bytes" copies if the state has fewer bytes than the gradients of
             the steps to replay. "never" and "always" hold as long as there is a choice.
-            If the others went on without a rank (`log_full="leave"`), it must copy.
+            A rank that the others have gone on without and refuse must copy.
         least_bytes: gradients of fewer bytes are replayed under "fewer_bytes", because
             a replay ends before another rank has reached its next step.
         timeout_ms: time to wait for one rank, which answers between two of its steps.

@@ -30,7 +30,14 @@ from aikido_torch.ddp._end_check import end_check_of
 from aikido_torch.ddp._loop_calls import LoopCalls
 from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
 from aikido_torch.ddp._report import Check
-from aikido_torch.ddp._return import fetch_from_any, repair_by_copy, return_by_copy
+from aikido_torch.ddp._return import (
+    fetch_from_any,
+    may_return,
+    repair_by_copy,
+    rescue,
+    return_by_copy,
+    wait_for_excluded,
+)
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.ddp._state_transfer import Copied, StateTransfer
@@ -97,7 +104,8 @@ class Handle:
         )
         weakref.finalize(self, self._calls.closing())
         self._backend = self._calls.buckets
-        self._quiet = self._calls.quiet_steps()
+        self._rescue = partial(rescue, weakref.ref(self))
+        self._quiet = self._calls.quiet_steps(self._rescue)
         audit.follow(self._quiet)
         self._book = StepBook.of(self._backend)
         self._policies = StepPolicy(policy)
@@ -120,7 +128,6 @@ class Handle:
         self._in_buckets: set[int] = set()
         self._exchange: StateTransfer | None = None
         self._goal = ANY_STEP  # the step up to which catch_up may go
-        # log_full="leave": the others exclude a late rank; it copies a state then.
         self._leaves = getattr(policy, "log_full", "wait") == "leave"
         # True after a step whose result this rank has not got: its state is invalid.
         self._is_astray = False
@@ -199,8 +206,8 @@ class Handle:
             ConfigError: n is no whole number, or below 1.
         """
         is_due = self._calls.is_due(n, self.steps)
-        if is_due and self._leaves and self._calls.has_own_group:
-            self.barrier(self._group)  # ranks give states here, in a call they do not
+        if is_due and self._calls.has_own_group:  # states are given only outside calls
+            self.barrier(self._group) if self._leaves else wait_for_excluded(self)
         return is_due
 
     def catch_up(self) -> CatchUp:
@@ -241,7 +248,7 @@ class Handle:
         self._look()
         self._goal = min(self._calls.begin(self.steps), stepped_together.begin(self))
         source = None
-        if self._leaves or self._is_astray or self._steps_behind() > 0:
+        if self._must_copy() or self._steps_behind() > 0:
             source = self._come_back()
         if self._state_check.has_work or (self._exchange and self._exchange.digests):
             repaired_from = repair_by_copy(self)
@@ -357,7 +364,8 @@ class Handle:
             return source if copied_from is None else copied_from
 
     def _must_copy(self) -> bool:
-        return self._is_astray or (self._leaves and self._backend.standing == "refused")
+        is_refused = self._backend.standing == "refused"
+        return self._is_astray or (is_refused and may_return(self))
 
     def _catch_up_held(self) -> int | None:
         source = None
@@ -555,16 +563,8 @@ class Handle:
             self._end_step("own", collect=False)
             leave_quiet_steps(self)
 
-        def goes_astray() -> bool:
-            if self._calls.has_failed:  # the end of the backward raises the reason
-                return True
-            if strict or not (self._leaves and self._book.was_left_out(work)):
-                return False
-            self._is_astray = True  # This step is lost; catch_up copies a state.
-            return True
-
         # In place: for an excluded rank, the own gradient in the bucket is the value.
-        return _C.hook_work(work, bucket.buffer(), goes_astray)
+        return _C.hook_work(work, bucket.buffer(), self._rescue)
 
     def _note_unused(self) -> None:
         slices = [s for b in self._buckets.values() for s in b.slices]

@@ -253,12 +253,15 @@ class LoopCalls:
 
     # ---- quiet steps ----
 
-    def quiet_steps(self) -> _C.QuietSteps:
+    def quiet_steps(self, rescue: Callable[[BaseException], bool]) -> _C.QuietSteps:
         """A new native record of quiet steps; calls of the loop are watched in these
         steps too.
+
+        Args:
+            rescue: called if a bucket's call fails; see `_C.hook_work`.
         """
         check = partial(_check, weakref.ref(self))
-        quiet = _C.QuietSteps(self.buckets, self._calls, check)
+        quiet = _C.QuietSteps(self.buckets, self._calls, check, rescue)
         if self._watch is not None:
             self._watch.quiet = quiet
         return quiet

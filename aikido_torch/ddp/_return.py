@@ -1,19 +1,50 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Return of a rank that was excluded, or that has another state than the others."""
+"""Return of a rank that was excluded, or that has another state than the others.
 
+Note [a rank that is refused]
+The others exclude a rank that does not answer. Then it returns by itself, with two
+exceptions: the results that it lacks are not kept any more, or it alone has received a
+result and the others have decided on another one. It cannot take part again with such a
+state. Its next call fails, and it copies the state of another rank:
+
+```text
+call       fails; `rescue` lets the backward end, and this step is lost
+catch_up   copies a state, and is taken in again
+every      the others give states here before they make calls of their own
+```
+
+A rank copies if `register` knows its whole state, and if no other model is trained in
+the same loop. Otherwise the call raises the reason.
+"""
+
+import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from aikido_torch._backend import option_of
 from aikido_torch.ddp._catch_up_policy import StateCopy
+from aikido_torch.ddp._end_check import EndCheck
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
-from aikido_torch.ddp._state_transfer import Copied, check_reachable
+from aikido_torch.ddp._state_transfer import Copied, StateTransfer, check_reachable
+from aikido_torch.ddp._together import stepped_together
 from aikido_torch.errors import PeerLostError, RetryLaterError
 
-__all__ = ["Returning", "fetch_from_any", "repair_by_copy", "return_by_copy"]
+__all__ = [
+    "Returning",
+    "fetch_from_any",
+    "may_return",
+    "repair_by_copy",
+    "rescue",
+    "return_by_copy",
+    "wait_for_excluded",
+]
+
+_log = logging.getLogger("aikido")
 
 # Number of copies after which a rank that is refused each time gives up.
 _MOST_RETURNS = 8
@@ -36,6 +67,9 @@ class Returning(Protocol):
     _backend: Any
     _calls: Any
     _copy: StateCopy | None
+    _exchange: StateTransfer | None
+    _end_check: EndCheck | None
+    _quiet: Any
     _own_steps_s: deque[float]
     _is_astray: bool
     _goal: int
@@ -57,6 +91,71 @@ class Returning(Protocol):
 
     def _refuse(self) -> None:
         """Receives messages, and refuses requests for the state."""
+
+    def _must_copy(self) -> bool:
+        """True if this rank was refused, and may copy a state."""
+
+    def _look(self) -> None:
+        """Receives messages."""
+
+    def _answer(self) -> None:
+        """Sends the state to ranks that have asked for it."""
+
+    def catch_up(self) -> int:
+        """Brings this rank up to date."""
+
+
+def may_return(handle: Returning) -> bool:
+    """True if a copied state is all that this rank needs after a refusal."""
+    if handle._copy is None or handle._exchange is None:
+        return False
+    handles: list[Any] = [*stepped_together.handles()]
+    others = [other for other in handles if other is not handle]
+    return all(_is_over(other) for other in others)
+
+
+def _is_over(handle: Any) -> bool:
+    return handle._end_check is None or handle._end_check.is_behind(handle)
+
+
+def rescue(known: "weakref.ref[Returning]", error: BaseException) -> bool:
+    """Lets the backward of a failed call end, if the rank can go on; any thread."""
+    handle = known()
+    if handle is None:
+        return False
+    if handle._calls.has_failed:  # the end of the backward raises the reason
+        return True
+    own, _ = handle._backend.place
+    is_refused = isinstance(error, PeerLostError) and error.rank == own
+    if not (is_refused and may_return(handle)):
+        return False
+    if not handle._is_astray:
+        _log.warning(
+            "The step of this rank is lost, and catch_up() copies the state of another "
+            "rank: %s",
+            error,
+        )
+    handle._is_astray = handle._state_check.is_void = True
+    handle._quiet.set_alarm(True)
+    return True
+
+
+def wait_for_excluded(handle: Returning) -> None:
+    """Gives states until all living ranks are in the view, at most for the heartbeat's
+    time-out. A call of the loop would wait for those ranks, too.
+    """
+    backend = handle._backend
+    own, size = backend.place
+    deadline = time.monotonic() + int(option_of(backend, "heartbeat_timeout_ms")) / 1e3
+    while time.monotonic() < deadline:
+        if handle._must_copy():
+            handle.catch_up()
+        here = {own, *backend.members(), *backend.gone}
+        if len(here) == size:
+            return
+        handle._look()
+        handle._answer()
+        time.sleep(_LOOK_S)
 
 
 def repair_by_copy(handle: Returning) -> int | None:
@@ -116,6 +215,7 @@ def return_by_copy(handle: Returning) -> int:
         if handle._adopt(copied) is None:
             continue
         handle._is_astray = False
+        handle._state_check.on_return(copied.step)
         while handle._backend.standing == "returning":
             handle._refuse()
             time.sleep(_LOOK_S)

@@ -59,6 +59,8 @@ class StateCheck:
         raises: True if a difference is an error.
         num_repairs: number of states that this rank has copied because it differed.
         failure: the error that the next boundary raises, or the last one has raised.
+        is_void: True until this rank has copied a state, because the others have
+            refused it. Its digests are not sent.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class StateCheck:
         self._verdict: VoteResult | None = None  # set if this rank differs
         self._fetch: Fetch | None = None
         self.failure: RanksDifferError | None = None
+        self.is_void = False
         self._repaired_at = -1
         self._num_asked = 0
         self.num_repairs = 0
@@ -132,6 +135,9 @@ class StateCheck:
         exchange = self._exchange
         if digesting is None or exchange is None:
             return
+        if self.is_void:
+            digesting.finish()
+            return
         digest = digesting.result()
         self._keep(digest)
         self._votes.add(self._own, digest.step, digest.total)
@@ -158,6 +164,18 @@ class StateCheck:
         """Waits for the thread that reads parameters, which are about to change."""
         if self._digesting is not None:
             self._digesting.finish()
+
+    def on_return(self, step: int) -> None:
+        """Called after a refused rank has copied a state of `step` steps."""
+        if self._fetch is not None and (exchange := self._exchange) is not None:
+            exchange.leave(self._fetch)
+        self._fetch = None
+        self.is_void = False
+        self._note_equal(step)
+
+    def _note_equal(self, step: int) -> None:
+        self._verdict, self._repaired_at = None, step
+        self._num_replayed, self._equal_at = 0, step
 
     def digest_notes(self) -> _Notes:
         """The parts of this rank's digests by step, for a rank that copies the
@@ -286,8 +304,7 @@ class StateCheck:
             copied.rank,
             copied.step,
         )
-        self._verdict, self._repaired_at = None, copied.step
-        self._num_replayed, self._equal_at = 0, copied.step
+        self._note_equal(copied.step)
         self.num_repairs += 1
 
     def sentence(self, verdict: VoteResult, first: str | None) -> str:

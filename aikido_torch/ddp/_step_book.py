@@ -12,7 +12,7 @@ from aikido_torch import _C
 from aikido_torch._backend import progress_on
 from aikido_torch._job_ranks import say_both
 from aikido_torch.ddp._backups import late_in
-from aikido_torch.errors import AikidoError, PeerLostError
+from aikido_torch.errors import AikidoError
 from aikido_torch.straggler import ShareWatch, StepCounters, Steps, Waiting
 
 __all__ = ["StepBook"]
@@ -105,14 +105,6 @@ class StepBook:
         """Records that `step` is contained in a state that this rank has copied."""
         self.note_skipped(step)
         self.shares.on_copied(step)
-
-    def was_left_out(self, work: _C.AikidoWork) -> bool:
-        """True if a failed call failed because this rank itself is excluded."""
-        try:
-            work.outcome()
-        except PeerLostError as error:
-            return error.rank == self._rank
-        return False
 
     def by_lateness(self, size: int) -> list[int]:
         """The other ranks of the group; ranks that were on time in the last call come

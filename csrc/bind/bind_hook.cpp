@@ -5,6 +5,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/utils/pybind.h>
@@ -57,13 +58,25 @@ class WorkOfFuture final : public ::c10d::Work {
   c10::intrusive_ptr<Future> future_;
 };
 
-bool is_rescued(const py::object& rescue) {
+// Requires: Python's lock.
+bool is_rescued(const py::object& rescue, const py::handle& error) {
+  try {
+    return rescue(error).cast<bool>();
+  } catch (py::error_already_set& raised) {
+    raised.discard_as_unraisable("the rescue of a call that failed");
+    return false;
+  }
+}
+
+// Requires: `error` is a result of as_python_error().
+bool is_rescued(const py::object& rescue, const std::exception_ptr& error) {
   const py::gil_scoped_acquire lock;
   try {
-    return rescue().cast<bool>();
-  } catch (py::error_already_set& error) {
-    error.discard_as_unraisable("the rescue of a call that failed");
-    return false;
+    std::rethrow_exception(error);
+  } catch (const python_error& raised) {
+    return is_rescued(rescue, py::handle(raised.value));
+  } catch (...) {
+    return false;  // no error that Python knows
   }
 }
 
@@ -99,11 +112,10 @@ c10::intrusive_ptr<::c10d::Work> hook_work(
       c10::make_intrusive<TensorObject>(value);
   const py::gil_scoped_release unlocked;  // the work may be over and call back at once
   from->addCallback([to, object, rescue = std::move(rescue)](Future& done) {
-    if (done.hasError() && !is_rescued(*rescue)) {
-      to->setError(as_python_error(done.exception_ptr()));
-    } else {
-      to->markCompleted(c10::IValue(object));
-    }
+    if (!done.hasError()) return to->markCompleted(c10::IValue(object));
+    const std::exception_ptr error = as_python_error(done.exception_ptr());
+    if (!is_rescued(*rescue, error)) return to->setError(error);
+    to->markCompleted(c10::IValue(object));
   });
   help_before_the_end_of_backward(work);
   return c10::make_intrusive<WorkOfFuture>(to);
@@ -118,7 +130,7 @@ void register_hook(py::module_& m) {
       },
       py::arg("work"), py::arg("value"), py::arg("rescue"),
       "A work whose future has `value` as a hook gives it, once `work` is over, or "
-      "its error unless rescue() returns True.");
+      "its error unless rescue(error) returns True.");
 }
 
 }  // namespace aikido::bind

@@ -36,25 +36,14 @@ std::vector<double> rates_of(const py::object& optimizer) {
   return rates;
 }
 
-// A Python object must not be touched without Python's lock, not even to copy it.
-py::object has_failed(const std::shared_ptr<py::object>& check) {
-  return py::cpp_function([check] {
-    try {
-      (*check)();
-      return false;
-    } catch (py::error_already_set&) {
-      return true;  // it is raised again at the end of the backward
-    }
-  });
-}
-
 }  // namespace
 
-QuietSteps::QuietSteps(Backend buckets, Backend calls, py::object check)
+QuietSteps::QuietSteps(Backend buckets, Backend calls, py::object check,
+                       py::object rescue)
     : buckets_(std::move(buckets)),
       calls_(std::move(calls)),
       check_(shared(std::move(check))),
-      has_failed_(shared(has_failed(check_))) {}
+      rescue_(shared(std::move(rescue))) {}
 
 void QuietSteps::look(int64_t each, py::object call, py::object rates) {
   look_each_ = each;
@@ -96,7 +85,7 @@ QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
         std::chrono::milliseconds(-1));
   }
   present_.sums.emplace_back(work, bucket.getBuffer().numel());
-  auto given = hook_work(work, bucket.getBuffer(), has_failed_);
+  auto given = hook_work(work, bucket.getBuffer(), rescue_);
   if (!bucket.isLast()) return given;
   const auto rates = std::exchange(rates_, std::nullopt);
   have_rates_changed_ = rates && rates_of(*optimizer_) != *rates;
@@ -158,8 +147,8 @@ QuietSteps::Taken QuietSteps::take() {
 void register_quiet_steps(py::module_& m) {
   py::class_<QuietSteps, std::shared_ptr<QuietSteps>>(
       m, "QuietSteps", "Steps in which a handle has only to sum the gradients.")
-      .def(py::init<QuietSteps::Backend, QuietSteps::Backend, py::object>(),
-           py::arg("buckets"), py::arg("calls"), py::arg("check"))
+      .def(py::init<QuietSteps::Backend, QuietSteps::Backend, py::object, py::object>(),
+           py::arg("buckets"), py::arg("calls"), py::arg("check"), py::arg("rescue"))
       .def(
           "allow",
           [](QuietSteps& self, const py::object& steps,

@@ -17,7 +17,7 @@ namespace aikido::bind {
 std::shared_ptr<pybind11::object> shared(pybind11::object object);
 
 // A work whose future has `value` in the form that torch takes from a hook in Python,
-// once `work` is over. If `work` has failed, `rescue` is called without arguments: the
+// once `work` is over. If `work` has failed, `rescue` is called with its error: the
 // future has `value` if it returns True, else the error. The thread of a backward that
 // is about to sleep for `work` helps it (AikidoWork::help_here).
 c10::intrusive_ptr<::c10d::Work> hook_work(

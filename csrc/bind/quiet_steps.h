@@ -57,8 +57,10 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   };
 
   // `buckets` reduces the gradients, the loop makes its own calls on `calls`. Python:
-  // `check()` raises why the training must not go on, if so.
-  QuietSteps(Backend buckets, Backend calls, pybind11::object check);
+  // `check()` raises why the training must not go on, if so; `rescue` as in
+  // hook_work().
+  QuietSteps(Backend buckets, Backend calls, pybind11::object check,
+             pybind11::object rescue);
   // Call it once, before allow(). Python: `call(step)` is called at the end of the
   // backward of each quiet step whose number is a multiple of `each`, if `each` is not
   // 0. If `rates` is an optimizer and not None, it is also called if the learning rates
@@ -93,9 +95,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   }
 
   const Backend buckets_, calls_;
-  const std::shared_ptr<pybind11::object> check_;
-  // Returns true if check() raises.
-  const std::shared_ptr<pybind11::object> has_failed_;
+  const std::shared_ptr<pybind11::object> check_, rescue_;
   std::shared_ptr<pybind11::object> look_;       // null: there is no audit
   std::shared_ptr<pybind11::object> optimizer_;  // null: its rates are not watched
   int64_t look_each_ = 0;

@@ -56,6 +56,7 @@ class _Committed:
         self.called_ahead = 0
         self.num_calls = 0
         self.is_waited_for = False
+        self.standing = "member"
 
     def all_reduce(self, tensor, *arguments):
         self.committed_ahead -= 1

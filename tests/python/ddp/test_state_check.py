@@ -205,3 +205,27 @@ def test_nothing_is_compared_if_that_is_off():
     ranks = make(check="off")
     assert not ranks[0].check.is_due(10)
     assert ranks[0].at(11) is None
+
+
+def test_a_refused_rank_sends_no_digest():
+    ranks = make()
+    diverge(ranks[2])
+    ranks[2].check.is_void = True
+    for rank in ranks:
+        rank.digest(10)
+    assert [number for number, _, _ in ranks[0].exchange.digests] == [1]
+    assert ranks[2].at(11) is None
+    assert ranks[2].exchange.asked == []
+
+
+def test_a_rank_that_returned_with_a_state_needs_no_repair_of_the_state_before():
+    ranks = make()
+    diverge(ranks[2])
+    for rank in ranks:
+        rank.digest(10)
+    assert ranks[2].at(11) is None
+    assert ranks[2].exchange.asked != []  # a state is on its way
+    ranks[2].check.on_return(14)
+    assert ranks[2].at(15) is None
+    assert (ranks[2].adopted, ranks[2].check.num_repairs) == (0, 0)
+    assert not ranks[2].check.has_work

@@ -144,13 +144,6 @@ def test_a_rank_that_is_late_for_a_minute_is_logged(monkeypatch, caplog):
     assert record.message.endswith(" (in the job: 5)")
 
 
-def test_a_rank_is_left_out_where_the_failure_is_its_own():
-    book = StepBook(2, 4)
-    assert book.was_left_out(Work(PeerLostError("out", rank=2)))
-    assert not book.was_left_out(Work(PeerLostError("lost", rank=1)))
-    assert not book.was_left_out(Work(late_outcome()))
-
-
 def test_ranks_that_were_in_time_come_first():
     book = StepBook(1, 4)
     assert book.by_lateness(4) == [2, 3, 0]

@@ -3,7 +3,10 @@
 """A rank that was away until its log was full returns by a copy of the state."""
 
 import hashlib
+import os
+import signal
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
 from aikido_torch.ddp import StateCopy
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import ConfigError, PeerLostError
 from aikido_torch.options import Options
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks, stop
@@ -104,6 +107,104 @@ def test_a_rank_that_was_away_copies_the_state_and_no_rank_waits(name, way):
     assert back["copied"] > 10
     for other in others:
         assert other["slowest_s"] < 0.6 * AWAY_S
+
+
+# The others keep the results of some seven steps for a stopped rank, for half a second.
+FORGETFUL = Options(
+    straggler_log_bytes=2 << 20, heartbeat_interval_ms=50, heartbeat_timeout_ms=500
+)
+WAITING = SkipStraggler(
+    min_contributors=2, floor_ms=20, ceiling_ms=40, max_consecutive_skips=1_000_000
+)
+MEETING = 50
+BACK_AT = AWAY_AT + 15
+
+
+class Beside:
+    """One of the models of a loop in which a rank is stopped for too long."""
+
+    def __init__(self, policy, is_told):
+        self.net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 10))
+        group = dist.new_group(pg_options=FORGETFUL)
+        self.model = DistributedDataParallel(self.net, process_group=group)
+        self.optimizer = optim.Adam(self.net.parameters(), lr=0.001)
+        told = {} if is_told else {"apply": self.optimizer.step}
+        self.handle = ddp.register(
+            self.model, optimizer=self.optimizer, policy=policy, **told
+        )
+
+    def step(self, seed):
+        self.optimizer.zero_grad()
+        data = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(seed))
+        self.model(data).square().mean().backward()
+        self.optimizer.step()
+
+
+def stop_until_others_are_ahead(store):
+    """Rank 0 continues this process from BACK_AT on, however slow the machine is."""
+    store.set("stopped", str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def train_refused(rank, size, policy, is_told=True, num_models=1):
+    """Returns digests, whether steps were copied, and sums; or the loop's error."""
+    torch.manual_seed(3)
+    store = dist.distributed_c10d._get_default_store()
+    models = [Beside(policy, is_told) for _ in range(num_models)]
+    step, sums, is_away = 0, [], rank == LATE_RANK
+    try:
+        while True:
+            ups = [m.handle.catch_up() for m in models]
+            step += ups[0]
+            can_return = is_told and num_models == 1
+            if can_return and models[0].handle.every(MEETING):
+                dist.all_reduce(ones := torch.ones(1))
+                sums.append((step, ones.item()))
+            if step >= 2 * MEETING + 5:
+                break
+            if is_away and step >= AWAY_AT:
+                is_away = False
+                stop_until_others_are_ahead(store)
+            if rank == 0 and step >= BACK_AT:
+                os.kill(int(store.get("stopped")), signal.SIGCONT)
+            for m in models:
+                m.step(1000 * step + rank)
+            step += 1
+            late(STEP_S)
+        for m in models:
+            m.handle.close()
+    except PeerLostError as error:
+        return str(error)
+    copied = [m.handle.copied_steps > 0 for m in models]
+    return [digest(*m.net.parameters()) for m in models], copied, sums
+
+
+@pytest.mark.parametrize("log_full", ["wait", "leave"])
+def test_a_rank_whose_results_are_not_kept_copies_a_state(log_full):
+    """The others wait for it where the loop makes a call."""
+    policy = replace(WAITING, log_full=log_full)
+    ends = run_ranks(3, train_refused, policy, options=FORGETFUL)
+    assert len({tuple(digests) for digests, _, _ in ends}) == 1
+    assert [copied for _, copied, _ in ends] == [[False], [False], [True]]
+    for _, _, sums in ends:
+        assert sums == [(MEETING, 3.0), (2 * MEETING, 3.0)]
+
+
+@pytest.mark.parametrize(("is_told", "num_models"), [(False, 1), (True, 2)])
+def test_a_refused_rank_without_a_way_to_copy_raises(is_told, num_models):
+    """Of one model `register` does not know the state; two would be at other steps."""
+    ends = run_ranks(
+        3,
+        train_refused,
+        WAITING,
+        is_told,
+        num_models,
+        options=FORGETFUL,
+        group_timeout=20.0,
+    )
+    text = ends[LATE_RANK]
+    assert "was left out of group" in text
+    assert text.endswith("copy the state of another rank and reconfigure")
 
 
 def call_in_each_fifth_step(rank, size, has_every):
