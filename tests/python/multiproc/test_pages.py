@@ -15,9 +15,27 @@ from docs import pages
 # Objects that the text around the code leaves to the user.
 BEFORE = {
     "choose-a-policy.md": """
-import aikido_torch, torch, torch.distributed as dist
+import aikido_torch, contextlib, torch, torch.distributed as dist
 from aikido_torch.straggler import SkipStraggler
 tensor, steps, gradient = torch.ones(3), 2, lambda step: torch.ones(3)
+loader = batches = [torch.ones(2, 4)] * 4
+
+def trained():
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+def loss_of(model, batch):
+    return model(batch).square().mean()
+
+first, its_optimizer = trained()
+handle = aikido_torch.ddp.register(first, optimizer=its_optimizer)
+
+def train_one_step(batch):
+    its_optimizer.zero_grad()
+    loss_of(first, batch).backward()
+    its_optimizer.step()
+
+model, optimizer = trained()
 """,
     "priorities.md": """
 import aikido_torch, torch, torch.distributed as dist
