@@ -3,6 +3,7 @@
 """A short form of the pure table, and the evaluation of the table."""
 
 import random
+import time
 from collections import Counter
 
 import numpy as np
@@ -189,8 +190,12 @@ def test_waits_for_a_core_are_read_from_the_kernel(group_of_one):
     waits = training.Waits()
     waits.end_step()
     seen = waits.seen()
-    assert 0 <= seen.share <= 1
-    assert 0 <= seen.longest_s <= 1
+    # There is no upper limit: several threads may wait at once, and a wait that began
+    # before counts in full when it ends.
+    assert seen.share >= 0
+    assert seen.longest_s >= 0
+    of_all, of_calls = training._waited_s()
+    assert 0 < of_calls <= of_all < time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def test_only_what_is_wrong_and_was_disturbed_is_done_again(monkeypatch):
