@@ -438,7 +438,7 @@ class Handle:
         if found := self._state.difference(parts):
             assert self._exchange is not None
             text = found.sentence(self._backend.place[0], copied.rank)
-            failure = ConfigError(say_both(text, self._backend))
+            failure = self._exchange.failure = ConfigError(say_both(text, self._backend))
             self._exchange.tell_failure(failure, timeout_s=2.0)
             raise failure
         place = (self.steps, self._backend.num_calls)

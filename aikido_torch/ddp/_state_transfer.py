@@ -247,7 +247,7 @@ class StateTransfer:
     Attributes:
         asks: requests that `answer` has not answered.
         digests: digests received since `take_digests`.
-        failure: the failure that another rank has reported.
+        failure: the failure of the training that another rank or this one has reported.
     """
 
     def __init__(self, backend: _C.AikidoBackend, *, number: int) -> None:
