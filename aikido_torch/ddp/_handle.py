@@ -438,9 +438,9 @@ class Handle:
         if found := self._state.difference(parts):
             assert self._exchange is not None
             text = found.sentence(self._backend.place[0], copied.rank)
-            failure = self._exchange.failure = ConfigError(say_both(text, self._backend))
-            self._exchange.tell_failure(failure, timeout_s=2.0)
-            raise failure
+            error = self._exchange.failure = ConfigError(say_both(text, self._backend))
+            self._exchange.tell_failure(error, timeout_s=2.0)
+            raise error
         place = (self.steps, self._backend.num_calls)
         is_refused = self._backend.standing == "refused"
         if is_refused or (copied.step, copied.call) != place:
