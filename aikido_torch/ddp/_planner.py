@@ -85,7 +85,7 @@ class Planner:
         return layout
 
     def _correct(self, plan: Layout) -> None:
-        """Predicts the plan again, from what its last turn has cost."""
+        """Predicts the plan again, from the cost of its last turn."""
         iteration, costs = self._seen_by_all()
         link = link_of(costs)
         if link is not None and self._is_first:

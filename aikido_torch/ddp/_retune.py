@@ -9,7 +9,7 @@ call later, and the sum waits for other sums on the link. So two fits are made.
 1. A fit of the calls on this rank alone, to notice that the links have another rate. If
   k sums of B bytes keep the link busy for T seconds in an iteration, the sample is B /
   k bytes in T / k seconds. There is one sample for each iteration, because many small
-  sums would outvote the large one that counts.
+  sums would outvote the large sum that counts.
 2. A fit of transfers, for plans, from the times of all ranks by one clock
   (`transfer_time`). A sum begins when the last rank has called, or when the sum before
   has ended, whichever is later. It ends when the last rank has received it. Sums of a
@@ -285,7 +285,7 @@ class Retune:
 
 
 def _copied(link: _C.LinkCost | None) -> _C.LinkCost | None:
-    """One that does not change with its fit."""
+    """A cost that does not change with its fit."""
     if link is None:
         return None
     return _C.LinkCost(alpha_s=link.alpha_s, beta_s=link.beta_s)
@@ -295,7 +295,7 @@ def link_of(samples: Sequence[tuple[float, float]]) -> _C.LinkCost | None:
     """Mean cost of a byte in (bytes, seconds) of one layout's transfers; None: of none.
 
     The fastest and the slowest do not count. Transfers of one layout are alike, so
-    nobody can tell what a call costs and what a byte costs.
+    the cost of a call and the cost of a byte cannot be separated.
     """
     ordered = sorted((seconds / size, size) for size, seconds in samples if size > 0)
     middle = ordered[1:-1] or ordered

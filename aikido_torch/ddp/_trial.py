@@ -27,7 +27,7 @@ from aikido_torch.ddp._layout import Layout
 __all__ = ["Trial"]
 
 _TURNS = 3  # the plan has the first and third turn, plain buckets the second
-_ITERATIONS = 4  # iterations of a turn, after one that changes the layout
+_ITERATIONS = 4  # iterations of a turn, after the iteration that changes the layout
 _OFF = 0.1  # relative error above which a prediction counts as wrong
 _FASTER = 0.98  # largest share of the time of plain buckets that a plan may take
 # The plan must be faster in at least this share of all pairs of iterations, one of each

@@ -143,7 +143,7 @@ class Recording:
 
 
 def layer_rule(whole: Sequence[type[nn.Module] | str]) -> IsLayer:
-    """The rule that decides whether a module is one layer, whatever it contains.
+    """The rule that decides whether a module is one layer with all its submodules.
 
     Args:
         whole: further modules that are one layer: classes, and patterns of module

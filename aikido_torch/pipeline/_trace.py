@@ -10,8 +10,8 @@ Note [stand-ins for layers]
 `torch.export` would trace the code inside a layer as well, and would lose everything in
 it that is no torch operation, such as a custom backward. So during tracing the
 `forward` of each layer is replaced by one custom operation, `aikido_profile::call`. It
-makes tensors like those that the layer returned in an earlier run. This operation is
-never executed.
+makes tensors like the tensors that the layer returned in an earlier run. This operation
+is never executed.
 """
 
 import contextlib
@@ -91,8 +91,8 @@ def is_sequential(module: nn.Module) -> bool:
 def trace_chain(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
     """Treats the children of the model as layers that each feed the next.
 
-    Nested Sequentials are divided; all other children are layers, whatever they
-    contain.
+    Nested Sequentials are divided. Each other child is one layer, with all its
+    submodules.
 
     Raises:
         NotTracedError: a child does not feed the next; the text names the first one.

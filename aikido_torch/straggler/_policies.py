@@ -43,7 +43,7 @@ class Policy:
 @refuse_unknown_names
 @dataclass(frozen=True, kw_only=True)
 class WaitAll(Policy):
-    """Skips no rank: each result is full, and its bits do not depend on who is late.
+    """Skips no rank: each result is full, and its bits do not depend on late ranks.
 
     Attributes:
         rebalance: a rank that is late again and again, because it calls late or has a
@@ -83,10 +83,10 @@ class SkipStraggler(Policy):
             all other ranks are late at the same time.
         floor_ms, ceiling_ms: shortest and longest deadline, from the arrival of
             `min_contributors` contributions on. A contribution that arrives too slowly
-            to be complete in time is skipped after half of its deadline. One that is
-            nearly complete at its deadline gets more time, up to its worth. The ceiling
-            must be below the timeout of the call. None is 10 s, or half of that timeout
-            if the timeout is not longer than 10 s.
+            to be complete in time is skipped after half of its deadline. A contribution
+            that is nearly complete at its deadline gets more time, up to its worth. The
+            ceiling must be below the timeout of the call. None is 10 s, or half of that
+            timeout if the timeout is not longer than 10 s.
         max_consecutive_skips: after this number of skips in a row, the group waits for
             the rank.
         warmup_operations: number of operations of one size that wait up to

@@ -47,9 +47,9 @@ class Control:
             recorder: recorder of this process.
             place: rank and size.
             take: returns a dump of the recorded spans as bytes, and empties the
-                recorder; None if a caller records by hand, who owns the spans.
-            has_ended: returns True if the group has ended, whose clock a dump needs;
-                then the thread ends too.
+                recorder; None if a caller records by hand and owns the spans.
+            has_ended: returns True if the group has ended. A dump needs the clock of
+                the group, so the thread ends too.
             look_s: seconds between two polls.
         """
         self._recorder = recorder

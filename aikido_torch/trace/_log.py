@@ -210,7 +210,7 @@ def log_events(
     group: dist.ProcessGroup | None = None,
     look_s: float = _LOOK_S,
 ) -> "EventLog":
-    """Logs what happens to the members of a group, from now on.
+    """Logs events of the members of a group, from now on.
 
     | event | meaning |
     | --- | --- |

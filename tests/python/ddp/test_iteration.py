@@ -122,7 +122,7 @@ def test_the_slowest_rank_of_each_step_counts():
         marks = (("a", 0.5 * compute_s), ("b", compute_s))
         return Iteration(marks[:1], marks[1:], compute_s, 9.0)
 
-    # Of usual steps one of two ranks takes 3 s in turn; 1 and 20 are unusual.
+    # In usual steps the ranks take 3 s in turn; 1 and 20 are unusual.
     computing = [[3.0, 2.0, 3.0, 1.0, 20.0], [2.0, 3.0, 2.0, 1.0, 1.0]]
     found = slowest([seen(2.0), seen(1.0)], computing)
     assert found == Iteration((("a", 1.5),), (("b", 3.0),), 3.0, 9.0)

@@ -123,7 +123,7 @@ def test_one_hook_for_each_bucket_is_left_once_enough_was_watched(training):
 
 
 def test_uses_and_gradients_are_watched_until_a_plan_can_be_made(training):
-    """Afterwards only some hooks are left, so what they see is not all."""
+    """Afterwards only some hooks are left, so they do not see all."""
     retune = training.model._retune
     training.step()
     for number in range(1, 6):
