@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
-from aikido_torch.ddp._digest import Digesting
+from aikido_torch.recovery._digest import Digesting
 from aikido_torch.testing import run_ranks
 
 STEPS = 100  # steps of a turn

@@ -57,10 +57,10 @@ bucket, and counts once:
 for no sum, and the next forward waits for a parameter where it needs it.
 """
 
-from aikido_torch.ddp._catch_up import CatchUp
-from aikido_torch.ddp._catch_up_policy import StateCopy
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._overlapped import OverlappedDataParallel
 from aikido_torch.ddp._register import register
+from aikido_torch.recovery._catch_up import CatchUp
+from aikido_torch.recovery._catch_up_policy import StateCopy
 
 __all__ = ["CatchUp", "Handle", "OverlappedDataParallel", "StateCopy", "register"]

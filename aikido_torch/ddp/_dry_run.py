@@ -15,14 +15,14 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch.ddp._state import (
+from aikido_torch.errors import ConfigError
+from aikido_torch.recovery._state import (
     Stateful,
     TrainingState,
     bytes_of,
     pickled,
     unpickled,
 )
-from aikido_torch.errors import ConfigError
 
 __all__ = ["check_gradients", "check_state", "where_to_set"]
 

@@ -21,31 +21,24 @@ from aikido_torch._job_ranks import say_both
 from aikido_torch._steps import tell_passed
 from aikido_torch.ddp._accumulation import Accumulation
 from aikido_torch.ddp._backups import Backups
-from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._carrying import Carrying
-from aikido_torch.ddp._catch_up import ALL_TAKEN, CatchUp
-from aikido_torch.ddp._catch_up_policy import OWN_STEPS, Situation, StateCopy, decide
-from aikido_torch.ddp._end_check import end_check_of
 from aikido_torch.ddp._loop_calls import LoopCalls
 from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
-from aikido_torch.ddp._report import Check
-from aikido_torch.ddp._return import (
-    fetch_from_any,
-    may_return,
-    repair_by_copy,
-    rescue,
-    return_by_copy,
-    wait_for_excluded,
-)
-from aikido_torch.ddp._state import TrainingState
-from aikido_torch.ddp._state_check import StateCheck
-from aikido_torch.ddp._state_transfer import Copied, StateTransfer
 from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._step_book import StepBook
 from aikido_torch.ddp._step_policy import StepPolicy, losses_at_register
-from aikido_torch.ddp._together import ANY_STEP, stepped_together
 from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
+from aikido_torch.recovery import _catch_up_policy, _return
+from aikido_torch.recovery._backward import after_backward
+from aikido_torch.recovery._catch_up import ALL_TAKEN, CatchUp
+from aikido_torch.recovery._catch_up_policy import OWN_STEPS, StateCopy
+from aikido_torch.recovery._end_check import end_check_of
+from aikido_torch.recovery._report import Check
+from aikido_torch.recovery._state import TrainingState
+from aikido_torch.recovery._state_check import StateCheck
+from aikido_torch.recovery._state_transfer import Copied, StateTransfer
+from aikido_torch.recovery._together import ANY_STEP, stepped_together
 from aikido_torch.straggler import Policy, Steps, WaitAll
 
 __all__ = ["Handle"]
@@ -104,7 +97,7 @@ class Handle:
         )
         weakref.finalize(self, self._calls.closing())
         self._backend = self._calls.buckets
-        self._rescue = partial(rescue, weakref.ref(self))
+        self._rescue = partial(_return.rescue, weakref.ref(self))
         self._quiet = self._calls.quiet_steps(self._rescue)
         audit.follow(self._quiet)
         self._book = StepBook.of(self._backend)
@@ -207,7 +200,10 @@ class Handle:
         """
         is_due = self._calls.is_due(n, self.steps)
         if is_due and self._calls.has_own_group:  # states are given only outside calls
-            self.barrier(self._group) if self._leaves else wait_for_excluded(self)
+            if self._leaves:
+                self.barrier(self._group)
+            else:
+                _return.wait_for_excluded(self)
         return is_due
 
     def catch_up(self) -> CatchUp:
@@ -251,7 +247,7 @@ class Handle:
         if self._must_copy() or self._steps_behind() > 0:
             source = self._come_back()
         if self._state_check.has_work or (self._exchange and self._exchange.digests):
-            repaired_from = repair_by_copy(self)
+            repaired_from = _return.repair_by_copy(self)
             source = source if repaired_from is None else repaired_from
         self._calls.end(self.steps)
         has_moved = self.steps > before
@@ -354,7 +350,7 @@ class Handle:
         source = None
         while True:
             if self._must_copy():
-                source = return_by_copy(self)
+                source = _return.return_by_copy(self)
             try:
                 copied_from = self._catch_up_held()
             except AikidoError:
@@ -365,7 +361,7 @@ class Handle:
 
     def _must_copy(self) -> bool:
         is_refused = self._backend.standing == "refused"
-        return self._is_astray or (is_refused and may_return(self))
+        return self._is_astray or (is_refused and _return.may_return(self))
 
     def _catch_up_held(self) -> int | None:
         source = None
@@ -373,19 +369,19 @@ class Handle:
         may_copy = self._copy is not None and self._exchange is not None
         may_copy = may_copy and self._limit() == ANY_STEP  # a copy may exceed it
         while (behind := min(self._steps_behind(), self._limit() - self.steps)) > 0:
-            now = Situation(
+            now = _catch_up_policy.Situation(
                 steps_behind=behind,
                 steps_held=min(behind, self._steps_held()),
                 gradient_bytes=sum(b.scratch.nbytes for b in self._buckets.values()),
                 state_bytes=self._state.nbytes() if may_copy else 0,
                 may_copy=may_copy and not self._backend.is_waited_for,
             )
-            decision = decide(rule, now)
+            decision = _catch_up_policy.decide(rule, now)
             if decision.way == "none":
                 break  # missing results arrive while this rank trains on
             if decision.way == "copy":
                 may_copy = False  # one copy per call; few steps remain after it
-                copied = fetch_from_any(self, rule.timeout_s(self._own_steps_s))
+                copied = _return.fetch_from_any(self, rule.timeout_s(self._own_steps_s))
                 if copied is not None:
                     source = copied.rank if self._adopt(copied) is not None else source
             for _ in range(decision.steps):

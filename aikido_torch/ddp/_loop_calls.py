@@ -13,14 +13,14 @@ from aikido_torch import _C
 from aikido_torch._backend import backend_of, note_bucket_backend
 from aikido_torch._job_ranks import say_both
 from aikido_torch._own_groups import close, group_beside, why_no_group_beside
-from aikido_torch.ddp._agreement import gather
 from aikido_torch.ddp._backups import late_in
 from aikido_torch.ddp._call_watch import CallWatch
 from aikido_torch.ddp._every import Every
 from aikido_torch.ddp._losses import CallNames, Losses
-from aikido_torch.ddp._report import Check, report
 from aikido_torch.ddp._strict_calls import StrictCalls
 from aikido_torch.errors import ConfigError
+from aikido_torch.recovery._agreement import gather
+from aikido_torch.recovery._report import Check, report
 
 __all__ = ["LoopCalls"]
 

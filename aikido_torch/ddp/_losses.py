@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from types import FrameType
 
-from aikido_torch.ddp._report import line_of, user_line
+from aikido_torch.recovery._report import line_of, user_line
 
 __all__ = ["CallNames", "Losses"]
 

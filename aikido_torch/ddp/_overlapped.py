@@ -17,14 +17,6 @@ from torch.utils._pytree import tree_leaves
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
-from aikido_torch.ddp._agreement import (
-    Registration,
-    agree,
-    check_policy,
-    gather,
-    layout_of,
-    options_of,
-)
 from aikido_torch.ddp._awaited import claim
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._iteration import Iteration, IterationWatch
@@ -44,6 +36,14 @@ from aikido_torch.ddp._plain import PlainSums
 from aikido_torch.ddp._planner import Planner
 from aikido_torch.ddp._retune import FIRST_ITERATIONS, Sum
 from aikido_torch.errors import ConfigError
+from aikido_torch.recovery._agreement import (
+    Registration,
+    agree,
+    check_policy,
+    gather,
+    layout_of,
+    options_of,
+)
 from aikido_torch.straggler import Policy, WaitAll
 
 __all__ = ["OverlappedDataParallel"]

@@ -4,7 +4,7 @@
 
 from typing import TYPE_CHECKING
 
-from aikido_torch.ddp._together import stepped_together
+from aikido_torch.recovery._together import stepped_together
 
 if TYPE_CHECKING:
     from aikido_torch.ddp._handle import Handle

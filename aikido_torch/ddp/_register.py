@@ -13,7 +13,14 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch._backend import backend_of
-from aikido_torch.ddp._agreement import (
+from aikido_torch.ddp._backups import Backups, layout_of_sampler
+from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
+from aikido_torch.ddp._handle import Handle
+from aikido_torch.ddp._hook import Hook
+from aikido_torch.ddp._step_audit import StepAudit
+from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
+from aikido_torch.errors import ConfigError
+from aikido_torch.recovery._agreement import (
     Agreed,
     Registration,
     agree,
@@ -21,17 +28,10 @@ from aikido_torch.ddp._agreement import (
     layout_of,
     options_of,
 )
-from aikido_torch.ddp._backups import Backups, layout_of_sampler
-from aikido_torch.ddp._catch_up_policy import StateCopy
-from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
-from aikido_torch.ddp._handle import Handle
-from aikido_torch.ddp._hook import Hook
-from aikido_torch.ddp._report import CHECKS, Check
-from aikido_torch.ddp._state import Stateful, TrainingState
-from aikido_torch.ddp._step_audit import StepAudit
-from aikido_torch.ddp._together import stepped_together
-from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
-from aikido_torch.errors import ConfigError
+from aikido_torch.recovery._catch_up_policy import StateCopy
+from aikido_torch.recovery._report import CHECKS, Check
+from aikido_torch.recovery._state import Stateful, TrainingState
+from aikido_torch.recovery._together import stepped_together
 from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
 
 __all__ = ["register"]

@@ -21,7 +21,7 @@ namespace {
 // count as stale.
 constexpr uint64_t kMaxUnheard = 4096;
 
-// Message of a seal, as aikido_torch/ddp/_state_transfer.py reads it.
+// Message of a seal, as aikido_torch/recovery/_state_transfer.py reads it.
 constexpr int64_t kSealed = 1;
 constexpr int64_t kNotSealed = -1;
 

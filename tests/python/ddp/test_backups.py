@@ -11,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
 from aikido_torch import ddp
-from aikido_torch.ddp._agreement import first_difference
 from aikido_torch.ddp._backups import (
     Backups,
     check_sampler,
@@ -19,6 +18,7 @@ from aikido_torch.ddp._backups import (
     layout_of_sampler,
 )
 from aikido_torch.errors import ConfigError
+from aikido_torch.recovery._agreement import first_difference
 from aikido_torch.straggler import (
     ActiveBackup,
     BackupSampler,

@@ -67,7 +67,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ordering": (*_LEAVES, "pipeline"),  # its profiler times the layers of a model
     "rebalance": (*_LEAVES, "straggler"),
     "pipeline": (*_LEAVES, "_backend", "_calls", "_own_groups", "_seal", "straggler"),
-    "ddp": (*_LEAVES, "_backend", "_job_ranks", "_own_groups", "ordering", "straggler"),
+    "recovery": (*_LEAVES, "_backend", "_job_ranks", "straggler"),
+    "ddp": (
+        *_LEAVES,
+        "_backend",
+        "_job_ranks",
+        "_own_groups",
+        "ordering",
+        "recovery",
+        "straggler",
+    ),
 }
 TOP_PACKAGES = ("testing",)
 

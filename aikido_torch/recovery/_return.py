@@ -26,13 +26,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from aikido_torch._backend import option_of
-from aikido_torch.ddp._catch_up_policy import StateCopy
-from aikido_torch.ddp._end_check import EndCheck
-from aikido_torch.ddp._state import TrainingState
-from aikido_torch.ddp._state_check import StateCheck
-from aikido_torch.ddp._state_transfer import Copied, StateTransfer, check_reachable
-from aikido_torch.ddp._together import stepped_together
 from aikido_torch.errors import PeerLostError, RetryLaterError
+from aikido_torch.recovery._catch_up_policy import StateCopy
+from aikido_torch.recovery._end_check import EndCheck
+from aikido_torch.recovery._state import TrainingState
+from aikido_torch.recovery._state_check import StateCheck
+from aikido_torch.recovery._state_transfer import Copied, StateTransfer, check_reachable
+from aikido_torch.recovery._together import stepped_together
 
 __all__ = [
     "Returning",

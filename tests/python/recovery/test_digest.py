@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp import _digest
-from aikido_torch.ddp._digest import Digesting, StateDigest, device_digest
+from aikido_torch.recovery import _digest
+from aikido_torch.recovery._digest import Digesting, StateDigest, device_digest
 
 
 def trained(steps=2, **options):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn, optim
 
-from aikido_torch.ddp._state import TrainingState
+from aikido_torch.recovery._state import TrainingState
 
 OPTIMIZERS = [
     lambda p: optim.SGD(p, lr=0.1),

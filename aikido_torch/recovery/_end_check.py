@@ -28,11 +28,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
 
-from aikido_torch.ddp._state import TrainingState
-from aikido_torch.ddp._state_check import StateCheck
-from aikido_torch.ddp._state_transfer import Copied, StateTransfer
-from aikido_torch.ddp._votes import Ends, VoteResult
 from aikido_torch.errors import RanksDifferError
+from aikido_torch.recovery._state import TrainingState
+from aikido_torch.recovery._state_check import StateCheck
+from aikido_torch.recovery._state_transfer import Copied, StateTransfer
+from aikido_torch.recovery._votes import Ends, VoteResult
 
 __all__ = ["EndCheck", "Ending", "end_check_of"]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._agreement import first_difference, layout_of
+from aikido_torch.recovery._agreement import first_difference, layout_of
 
 
 def test_a_layout_has_what_must_be_equal():

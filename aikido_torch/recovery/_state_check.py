@@ -25,12 +25,12 @@ from typing import Any
 
 import torch
 
-from aikido_torch.ddp._backward import after_backward
-from aikido_torch.ddp._digest import Digesting, StateDigest
-from aikido_torch.ddp._report import Check
-from aikido_torch.ddp._state_transfer import Copied, Fetch, StateTransfer
-from aikido_torch.ddp._votes import VoteResult, Votes
 from aikido_torch.errors import RanksDifferError
+from aikido_torch.recovery._backward import after_backward
+from aikido_torch.recovery._digest import Digesting, StateDigest
+from aikido_torch.recovery._report import Check
+from aikido_torch.recovery._state_transfer import Copied, Fetch, StateTransfer
+from aikido_torch.recovery._votes import VoteResult, Votes
 
 __all__ = ["StateCheck"]
 

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from aikido_torch.ddp import _return
-from aikido_torch.ddp._return import (
+from aikido_torch.errors import ConfigError, PeerLostError, RetryLaterError
+from aikido_torch.recovery import _return
+from aikido_torch.recovery._return import (
     may_return,
     rescue,
     return_by_copy,
     wait_for_excluded,
 )
-from aikido_torch.errors import ConfigError, PeerLostError, RetryLaterError
 
 
 class Backend:
@@ -76,7 +76,7 @@ def test_a_rank_copies_from_the_first_that_answers_and_waits_to_be_taken_in():
 def test_others_that_wait_for_this_rank_in_a_call_are_an_error(
     monkeypatch, num_waiting
 ):
-    monkeypatch.setattr("aikido_torch.ddp._return._SURE_S", 0.0)
+    monkeypatch.setattr("aikido_torch.recovery._return._SURE_S", 0.0)
     handle = Handle([], [], timeout_s=0.05)
     refused = []
 

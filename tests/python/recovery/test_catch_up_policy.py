@@ -3,8 +3,8 @@
 import pytest
 
 from aikido_torch.ddp import StateCopy
-from aikido_torch.ddp._catch_up_policy import Situation, decide
 from aikido_torch.errors import ConfigError
+from aikido_torch.recovery._catch_up_policy import Situation, decide
 
 MIB = 1 << 20
 USUAL = StateCopy()

@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 
-from aikido_torch.ddp._report import report, user_line
 from aikido_torch.errors import RanksDifferError, RanksMayDifferWarning
+from aikido_torch.recovery._report import report, user_line
 
 
 def called_from(name, filename, function):

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._end_check import CallsInVain, EndCheck, end_check_of
-from aikido_torch.ddp._state_check import StateCheck
-from aikido_torch.ddp._state_transfer import Copied
 from aikido_torch.errors import ConfigError, RanksDifferError
+from aikido_torch.recovery._end_check import CallsInVain, EndCheck, end_check_of
+from aikido_torch.recovery._state_check import StateCheck
+from aikido_torch.recovery._state_transfer import Copied
 
 STEPS = 60
 
@@ -241,7 +241,7 @@ def test_only_a_call_that_makes_no_progress_is_in_vain():
 
 @pytest.mark.parametrize("check", ["warn", "error"])
 def test_a_rank_that_goes_on_is_told_of_and_not_awaited(lines, monkeypatch, check):
-    monkeypatch.setattr("aikido_torch.ddp._end_check._IN_VAIN_S", 0.05)
+    monkeypatch.setattr("aikido_torch.recovery._end_check._IN_VAIN_S", 0.05)
     ranks = make(check=check)
     for rank in ranks[:2]:
         rank._backend.called_ahead = 1
@@ -261,7 +261,7 @@ def test_a_rank_that_goes_on_is_told_of_and_not_awaited(lines, monkeypatch, chec
 
 
 def test_most_ranks_may_go_on_without_one_that_has_ended(lines, monkeypatch):
-    monkeypatch.setattr("aikido_torch.ddp._end_check._IN_VAIN_S", 0.05)
+    monkeypatch.setattr("aikido_torch.recovery._end_check._IN_VAIN_S", 0.05)
     ranks = make()
     ranks[1]._backend.called_ahead = 1
     end(ranks[1:2], timeout_s=60.0)

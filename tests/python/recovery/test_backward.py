@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch.ddp._backward import after_backward
+from aikido_torch.recovery._backward import after_backward
 
 
 @pytest.mark.parametrize("wrap", [{}, {"static_graph": True}])

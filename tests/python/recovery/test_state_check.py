@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._state_check import StateCheck
-from aikido_torch.ddp._state_transfer import Copied
 from aikido_torch.errors import RanksDifferError
+from aikido_torch.recovery._state_check import StateCheck
+from aikido_torch.recovery._state_transfer import Copied
 
 
 class Fetch:

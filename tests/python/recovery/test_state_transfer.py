@@ -5,9 +5,9 @@
 import pytest
 import torch
 
-from aikido_torch.ddp._state import Snapshot
-from aikido_torch.ddp._state_transfer import StateTransfer, check_reachable
 from aikido_torch.errors import ConfigError, PeerLostError, RanksDifferError
+from aikido_torch.recovery._state import Snapshot
+from aikido_torch.recovery._state_transfer import StateTransfer, check_reachable
 
 
 class Work:

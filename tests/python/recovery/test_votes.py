@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ddp._votes import Ends, VoteResult, Votes
+from aikido_torch.recovery._votes import Ends, VoteResult, Votes
 
 
 def votes_of(own, digests, step=100):

@@ -38,13 +38,13 @@ import torch.distributed as dist
 
 from aikido_torch import _C
 from aikido_torch._job_ranks import say_both
-from aikido_torch.ddp._state import Snapshot
 from aikido_torch.errors import (
     AikidoError,
     ConfigError,
     PeerLostError,
     RanksDifferError,
 )
+from aikido_torch.recovery._state import Snapshot
 
 __all__ = ["Ask", "Copied", "Fetch", "StateTransfer"]
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from aikido_torch.ddp._together import ANY_STEP, Together
+from aikido_torch.recovery._together import ANY_STEP, Together
 
 
 class Model:
