@@ -41,6 +41,7 @@ if _built_for != _running:
     )
 
 from aikido_torch import (  # noqa: E402
+    data,
     ddp,
     errors,
     ordering,
@@ -68,6 +69,7 @@ __all__ = [
     "__version__",
     "all_reduce",
     "build_info",
+    "data",
     "ddp",
     "errors",
     "ordering",
@@ -91,9 +93,9 @@ show_attributes(AikidoWork, "outcome")
 show_attributes(ddp.Handle, *_counts)
 show_attributes(pipeline.Pipeline, "rank", "steps", "schedule")
 _sampler = ("rank", "num_primaries", "num_backups", "batch_size", "epoch", "policy")
-show_attributes(straggler.BackupSampler, *_sampler)
+show_attributes(data.BackupSampler, *_sampler)
 show_attributes(straggler.Carry, "_is_pending")
-show_attributes(straggler.SeededDataset, "dataset", "seed", "epoch")
+show_attributes(data.SeededDataset, "dataset", "seed", "epoch")
 show_attributes(straggler.ShareWatch, "_rank", "_size", "last")
 show_attributes(trace.EventLog, "_name")
 show_attributes(trace.Metrics, "port")

@@ -20,7 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import aikido_torch
-from aikido_torch.straggler import ActiveBackup, BackupSampler, SeededDataset
+from aikido_torch.data import BackupSampler, SeededDataset
+from aikido_torch.straggler import ActiveBackup
 
 
 def main() -> None:

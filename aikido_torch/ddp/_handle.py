@@ -19,8 +19,8 @@ from aikido_torch import _C
 from aikido_torch._backend import catching_up_on, check_is_last, option_of
 from aikido_torch._job_ranks import say_both
 from aikido_torch._steps import tell_passed
+from aikido_torch.data._backups import Backups
 from aikido_torch.ddp._accumulation import Accumulation
-from aikido_torch.ddp._backups import Backups
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._carrying import Carrying
 from aikido_torch.ddp._loop_calls import LoopCalls

@@ -13,7 +13,7 @@ from aikido_torch import _C
 from aikido_torch._backend import backend_of, note_bucket_backend
 from aikido_torch._job_ranks import say_both
 from aikido_torch._own_groups import close, group_beside, why_no_group_beside
-from aikido_torch.ddp._backups import late_in
+from aikido_torch.data._backups import late_in
 from aikido_torch.ddp._call_watch import CallWatch
 from aikido_torch.ddp._every import Every
 from aikido_torch.ddp._losses import CallNames, Losses

@@ -13,7 +13,8 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch._backend import backend_of
-from aikido_torch.ddp._backups import Backups, layout_of_sampler
+from aikido_torch.data import BackupSampler
+from aikido_torch.data._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._hook import Hook
@@ -32,7 +33,7 @@ from aikido_torch.recovery._catch_up_policy import StateCopy
 from aikido_torch.recovery._report import CHECKS, Check
 from aikido_torch.recovery._state import Stateful, TrainingState
 from aikido_torch.recovery._together import stepped_together
-from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
+from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
 
 __all__ = ["register"]
 

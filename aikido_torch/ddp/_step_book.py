@@ -11,7 +11,7 @@ from functools import partial
 from aikido_torch import _C
 from aikido_torch._backend import progress_on
 from aikido_torch._job_ranks import say_both
-from aikido_torch.ddp._backups import late_in
+from aikido_torch.data._backups import late_in
 from aikido_torch.errors import AikidoError
 from aikido_torch.straggler import ShareWatch, StepCounters, Steps, Waiting
 

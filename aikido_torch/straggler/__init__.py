@@ -10,20 +10,16 @@ from aikido_torch.straggler._policies import (
     WaitAll,
 )
 from aikido_torch.straggler._progress import Progress
-from aikido_torch.straggler._seeds import SeededDataset, seed_of
 from aikido_torch.straggler._share_watch import ShareWatch
 from aikido_torch.straggler._steps import StepCounters, Steps
 from aikido_torch.straggler._waiting import Waiting
 from aikido_torch.straggler.report import report
-from aikido_torch.straggler.sampler import BackupSampler
 
 __all__ = [
     "ActiveBackup",
-    "BackupSampler",
     "Carry",
     "Policy",
     "Progress",
-    "SeededDataset",
     "ShareWatch",
     "SkipStraggler",
     "StepCounters",
@@ -31,5 +27,4 @@ __all__ = [
     "WaitAll",
     "Waiting",
     "report",
-    "seed_of",
 ]

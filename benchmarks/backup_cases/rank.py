@@ -18,13 +18,8 @@ from torch import nn
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import aikido_torch
-from aikido_torch.straggler import (
-    ActiveBackup,
-    BackupSampler,
-    Policy,
-    SkipStraggler,
-    WaitAll,
-)
+from aikido_torch.data import BackupSampler
+from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler, WaitAll
 from benchmarks.backup_cases.plan import (
     BATCH,
     PLAN_FILE,

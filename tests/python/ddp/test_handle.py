@@ -12,8 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import aikido_torch
 from aikido_torch import ddp
+from aikido_torch.data import BackupSampler
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import ActiveBackup, BackupSampler, SkipStraggler
+from aikido_torch.straggler import ActiveBackup, SkipStraggler
 
 
 def test_a_model_learns_as_without_ddp(group_of_one):

@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from aikido_torch import ddp
+from aikido_torch.data import BackupSampler, SeededDataset
 from aikido_torch.ddp import StateCopy
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import ActiveBackup, BackupSampler, SeededDataset
+from aikido_torch.straggler import ActiveBackup
 from aikido_torch.testing import die, late, run_ranks
 
 PRIMARIES = 3

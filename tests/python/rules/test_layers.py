@@ -67,12 +67,14 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ordering": (*_LEAVES, "pipeline"),  # its profiler times the layers of a model
     "rebalance": (*_LEAVES, "straggler"),
     "pipeline": (*_LEAVES, "_backend", "_calls", "_own_groups", "_seal", "straggler"),
+    "data": (*_LEAVES, "straggler"),
     "recovery": (*_LEAVES, "_backend", "_job_ranks", "straggler"),
     "ddp": (
         *_LEAVES,
         "_backend",
         "_job_ranks",
         "_own_groups",
+        "data",
         "ordering",
         "recovery",
         "straggler",

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler, Sampler
 
+from aikido_torch.data._choice import Lateness, choose
+from aikido_torch.data._seeds import SeededDataset, length_of, seed_of
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler._choice import Lateness, choose
 from aikido_torch.straggler._policies import Policy
-from aikido_torch.straggler._seeds import SeededDataset, length_of, seed_of
 
 __all__ = ["BackupSampler"]
 

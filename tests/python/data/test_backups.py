@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
 from aikido_torch import ddp
-from aikido_torch.ddp._backups import (
+from aikido_torch.data import BackupSampler, SeededDataset, seed_of
+from aikido_torch.data._backups import (
     Backups,
     check_sampler,
     late_in,
@@ -19,13 +20,7 @@ from aikido_torch.ddp._backups import (
 )
 from aikido_torch.errors import ConfigError
 from aikido_torch.recovery._agreement import first_difference
-from aikido_torch.straggler import (
-    ActiveBackup,
-    BackupSampler,
-    SeededDataset,
-    SkipStraggler,
-    seed_of,
-)
+from aikido_torch.straggler import ActiveBackup, SkipStraggler
 
 SHADOW = ActiveBackup(backups=1)
 # Valid arguments of check_sampler.

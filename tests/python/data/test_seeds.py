@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from aikido_torch.data import SeededDataset, seed_of
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import SeededDataset, seed_of
 
 
 class Augmented(Dataset):

@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
+from aikido_torch.data import BackupSampler, SeededDataset
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import (
-    ActiveBackup,
-    BackupSampler,
-    SeededDataset,
-    SkipStraggler,
-)
+from aikido_torch.straggler import ActiveBackup, SkipStraggler
 
 
 def samplers(num_ranks, policy, dataset, batch_size=3, **options):

@@ -8,13 +8,10 @@ from typing import Any
 import torch
 
 from aikido_torch import _C
+from aikido_torch.data._sampler import BackupSampler
+from aikido_torch.data._seeds import SeededDataset
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import (
-    ActiveBackup,
-    BackupSampler,
-    Policy,
-    SeededDataset,
-)
+from aikido_torch.straggler import ActiveBackup, Policy
 
 __all__ = ["Backups", "check_sampler", "layout_of_sampler"]
 
@@ -97,7 +94,7 @@ def check_sampler(
         raise ConfigError(
             f"register: sampler is {kind}, which does not know the data shards; with "
             f"{policy!r} the batches of all ranks come from "
-            "aikido_torch.straggler.BackupSampler(dataset, batch_size, policy): give "
+            "aikido_torch.data.BackupSampler(dataset, batch_size, policy): give "
             "that one to the DataLoader as batch_sampler and to register as sampler."
         )
     for name, own, ours in (

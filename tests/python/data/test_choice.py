@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aikido_torch.straggler._choice import WINDOW, Lateness, choose
+from aikido_torch.data._choice import WINDOW, Lateness, choose
 
 
 @pytest.mark.parametrize(
