@@ -26,7 +26,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     loader = [torch.randn(32, 64) for _ in range(STEPS)]
     # begin: loop
-    model = aikido_torch.ddp.OverlappedDataParallel(net, optimizer)
+    model = aikido_torch.overlap.OverlappedDataParallel(net, optimizer)
     for batch in loader:
         optimizer.zero_grad()
         loss = (model(batch) - batch.sum(1, keepdim=True)).square().mean()

@@ -52,15 +52,11 @@ bucket, and counts once:
 - Accumulate under `no_sync`, as always: each synchronised backward is a step.
 - Each bucket needs its memory once more from the first step that may skip, and one copy
   of it in every own step.
-
-`OverlappedDataParallel` works without DistributedDataParallel: `optimizer.step()` waits
-for no sum, and the next forward waits for a parameter where it needs it.
 """
 
 from aikido_torch.ddp._handle import Handle
-from aikido_torch.ddp._overlapped import OverlappedDataParallel
 from aikido_torch.ddp._register import register
 from aikido_torch.recovery._catch_up import CatchUp
 from aikido_torch.recovery._catch_up_policy import StateCopy
 
-__all__ = ["CatchUp", "Handle", "OverlappedDataParallel", "StateCopy", "register"]
+__all__ = ["CatchUp", "Handle", "StateCopy", "register"]

@@ -14,7 +14,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from aikido_torch.ddp._hook import Hook
+from aikido_torch._hook import Hook
 from aikido_torch.errors import ConfigError
 
 __all__ = ["Accumulation"]

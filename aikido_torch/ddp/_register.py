@@ -13,11 +13,11 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch._backend import backend_of
+from aikido_torch._hook import Hook
 from aikido_torch.data import BackupSampler
 from aikido_torch.data._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
 from aikido_torch.ddp._handle import Handle
-from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
 from aikido_torch.errors import ConfigError

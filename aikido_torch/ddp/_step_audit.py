@@ -18,8 +18,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aikido_torch import _C
+from aikido_torch._hook import Hook
 from aikido_torch.ddp._buckets import stride_of_gradient
-from aikido_torch.ddp._hook import Hook
 from aikido_torch.recovery._backward import after_backward
 from aikido_torch.recovery._digest import option_values
 from aikido_torch.recovery._report import Check, report

@@ -10,8 +10,8 @@ import functools
 import statistics
 from itertools import accumulate
 
-from aikido_torch.ddp._iteration import Iteration, graph_of
 from aikido_torch.ordering import LinkCost, plan_iteration
+from aikido_torch.overlap._iteration import Iteration, graph_of
 from benchmarks.ordering_cases import ddp, ddp_runs
 from benchmarks.ordering_cases.ddp_plan import Layer, Training
 from benchmarks.straggler_cases.case import Bar, Case, Context, Row

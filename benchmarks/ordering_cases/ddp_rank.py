@@ -51,7 +51,7 @@ class Trainer:
         self._optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
         self.overlapped = None
         if training.arm == "overlapped":
-            self.overlapped = aikido_torch.ddp.OverlappedDataParallel(
+            self.overlapped = aikido_torch.overlap.OverlappedDataParallel(
                 net, self._optimizer, process_group=group
             )
         self._model = self.overlapped or nn.parallel.DistributedDataParallel(

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from aikido_torch.ddp import OverlappedDataParallel, _layout, _planner
+from aikido_torch.overlap import OverlappedDataParallel, _layout, _planner
 
 _NEVER = 2.0  # a plan cannot shorten an iteration by twice its length
 _SMALL_BYTES = 60  # of a bucket, so that small models have several buckets

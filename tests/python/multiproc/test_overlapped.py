@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch.ddp import OverlappedDataParallel
 from aikido_torch.errors import ConfigError
+from aikido_torch.overlap import OverlappedDataParallel
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
 from harness.late_training import LATE, LateSteps

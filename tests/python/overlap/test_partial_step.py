@@ -7,13 +7,13 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aikido_torch._steps import StepHook
-from aikido_torch.ddp._partial_step import (
+from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._partial_step import (
     check_in_parts,
     needs_whole_step,
     step_part,
     values_of,
 )
-from aikido_torch.errors import ConfigError
 
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._parameter_usage import LOOK_EVERY, Uses
+from aikido_torch.overlap._parameter_usage import LOOK_EVERY, Uses
 
 
 class Tied(nn.Module):

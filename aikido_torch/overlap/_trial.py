@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import replace
 
-from aikido_torch.ddp._layout import Layout
+from aikido_torch.overlap._layout import Layout
 
 __all__ = ["Trial"]
 

@@ -11,9 +11,9 @@ from torch import nn
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.nn.parameter import is_lazy
 
-from aikido_torch.ddp._awaited import can_be_marked
-from aikido_torch.ddp._hook import Hook
+from aikido_torch._hook import Hook
 from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._awaited import can_be_marked
 from aikido_torch.straggler import ActiveBackup, Policy
 
 __all__ = [

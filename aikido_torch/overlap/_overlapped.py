@@ -17,25 +17,25 @@ from torch.utils._pytree import tree_leaves
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
-from aikido_torch.ddp._awaited import claim
-from aikido_torch.ddp._hook import Hook
-from aikido_torch.ddp._iteration import Iteration, IterationWatch
-from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._overlap_checks import (
+from aikido_torch._hook import Hook
+from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._awaited import claim
+from aikido_torch.overlap._checks import (
     check_arguments,
     check_eager,
     check_gradient,
     check_parameters,
     warn_of_classes,
 )
-from aikido_torch.ddp._overlap_report import show
-from aikido_torch.ddp._overlapped_buckets import Sums
-from aikido_torch.ddp._parameter_usage import Uses
-from aikido_torch.ddp._partial_step import check_in_parts
-from aikido_torch.ddp._plain import PlainSums
-from aikido_torch.ddp._planner import Planner
-from aikido_torch.ddp._retune import FIRST_ITERATIONS, Sum
-from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._iteration import Iteration, IterationWatch
+from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._overlapped_buckets import Sums
+from aikido_torch.overlap._parameter_usage import Uses
+from aikido_torch.overlap._partial_step import check_in_parts
+from aikido_torch.overlap._plain import PlainSums
+from aikido_torch.overlap._planner import Planner
+from aikido_torch.overlap._report import show
+from aikido_torch.overlap._retune import FIRST_ITERATIONS, Sum
 from aikido_torch.recovery._agreement import (
     Registration,
     agree,
@@ -55,7 +55,7 @@ class OverlappedDataParallel(nn.Module):
     """Trains `module` on all ranks, and computes while gradients are summed.
 
     ```python
-    model = aikido_torch.ddp.OverlappedDataParallel(net, optimizer)
+    model = aikido_torch.overlap.OverlappedDataParallel(net, optimizer)
     for batch in loader:
         optimizer.zero_grad()
         loss_of(model, batch).backward()

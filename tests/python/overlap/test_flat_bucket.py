@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from aikido_torch.ddp._flat_bucket import FlatBucket
 from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._flat_bucket import FlatBucket
 
 
 def make(sizes=((2, 3), (4,)), **options):

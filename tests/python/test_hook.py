@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from aikido_torch.ddp._hook import Hook
+from aikido_torch._hook import Hook
 
 
 def test_a_hook_calls_and_its_copies_do_not():

@@ -34,16 +34,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from aikido_torch import _C
 from aikido_torch._steps import in_pieces, telling
-from aikido_torch.ddp._awaited import mark, unmark
-from aikido_torch.ddp._flat_bucket import FlatBucket
-from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._partial_step import (
+from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._awaited import mark, unmark
+from aikido_torch.overlap._flat_bucket import FlatBucket
+from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._partial_step import (
     Values,
     needs_whole_step,
     step_part,
     values_of,
 )
-from aikido_torch.errors import ConfigError
 
 __all__ = ["Bucket", "Sums"]
 

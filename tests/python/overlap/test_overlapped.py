@@ -16,8 +16,8 @@ from rich.console import Console
 from torch import nn
 
 from aikido_torch import trace
-from aikido_torch.ddp import OverlappedDataParallel, _parameter_usage
 from aikido_torch.errors import ConfigError
+from aikido_torch.overlap import OverlappedDataParallel, _parameter_usage
 from aikido_torch.straggler import SkipStraggler
 from harness.plain_buckets import plain_buckets
 
@@ -708,7 +708,7 @@ def test_where_no_plan_can_be_made_buckets_are_kept(pair, monkeypatch):
     def fail(*_):
         raise ConfigError("there is no such order")
 
-    monkeypatch.setattr("aikido_torch.ddp._planner.planned", fail)
+    monkeypatch.setattr("aikido_torch.overlap._planner.planned", fail)
     for number in range(3):
         pair.step(number)
     with pytest.warns(UserWarning, match="without a plan: there is no such order"):

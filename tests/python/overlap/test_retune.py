@@ -2,9 +2,9 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ddp._iteration import Iteration
-from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._retune import Retune, busy_time, link_of, transfer_time
+from aikido_torch.overlap._iteration import Iteration
+from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._retune import Retune, busy_time, link_of, transfer_time
 
 SIZES = (4_000, 30_000, 130_000, 500_000)
 

@@ -3,11 +3,11 @@
 import pytest
 
 from aikido_torch._backend import backend_of
-from aikido_torch.ddp import _planner
-from aikido_torch.ddp._iteration import Iteration
-from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._planner import Planner
 from aikido_torch.errors import ConfigError
+from aikido_torch.overlap import _planner
+from aikido_torch.overlap._iteration import Iteration
+from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._planner import Planner
 
 BYTES = {"a": 4000, "b": 4000}
 KINDS = dict.fromkeys(BYTES, "float32")

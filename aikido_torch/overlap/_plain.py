@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 import torch
 
 from aikido_torch import _C
-from aikido_torch.ddp._awaited import mark, unmark
-from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._overlap_checks import check_gradient
-from aikido_torch.ddp._overlapped_buckets import Bucket, Sums
+from aikido_torch.overlap._awaited import mark, unmark
+from aikido_torch.overlap._checks import check_gradient
+from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._overlapped_buckets import Bucket, Sums
 
 __all__ = ["PlainSums"]
 

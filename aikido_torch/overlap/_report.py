@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from aikido_torch import _C
-from aikido_torch.ddp._iteration import Iteration, graph_of
-from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._retune import FIRST_ITERATIONS, Retune
 from aikido_torch.ordering import choose_collective, pipelining_depth, windows
 from aikido_torch.ordering._show import ms
+from aikido_torch.overlap._iteration import Iteration, graph_of
+from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._retune import FIRST_ITERATIONS, Retune
 
 __all__ = ["show"]
 

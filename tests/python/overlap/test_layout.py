@@ -2,9 +2,9 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ddp._iteration import Iteration
-from aikido_torch.ddp._layout import Layout, by_module, plain, planned, predict
 from aikido_torch.ordering import LinkCost
+from aikido_torch.overlap._iteration import Iteration
+from aikido_torch.overlap._layout import Layout, by_module, plain, planned, predict
 
 NAMES = ("in.weight", "in.bias", "mid.weight", "out.weight", "out.bias")
 ALIKE = dict.fromkeys(NAMES, "float32")

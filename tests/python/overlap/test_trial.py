@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._trial import Trial
+from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._trial import Trial
 
 PLAIN = Layout((("a", "b"),), (0,), name="plain buckets", is_plain=True)
 PLAN = Layout((("a",), ("b",)), (1, 0), 1.0, name="alone, by TAC")

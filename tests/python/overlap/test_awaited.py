@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._awaited import can_be_marked, claim, mark, unmark
+from aikido_torch.overlap._awaited import can_be_marked, claim, mark, unmark
 
 
 class Owner:

@@ -7,9 +7,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from aikido_torch._backend import backend_of
-from aikido_torch.ddp._layout import Layout
-from aikido_torch.ddp._overlapped_buckets import Sums
 from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._overlapped_buckets import Sums
 from aikido_torch.straggler import WaitAll
 
 LAYOUT = Layout((("c",), ("b",), ("a",)), (2, 1, 0))

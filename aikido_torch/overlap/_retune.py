@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from aikido_torch import _C
-from aikido_torch.ddp._iteration import Iteration, typical
-from aikido_torch.ddp._trial import Trial
+from aikido_torch.overlap._iteration import Iteration, typical
+from aikido_torch.overlap._trial import Trial
 
 __all__ = [
     "FIRST_ITERATIONS",

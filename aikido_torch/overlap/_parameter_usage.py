@@ -29,7 +29,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from aikido_torch.ddp._awaited import can_be_marked
+from aikido_torch.overlap._awaited import can_be_marked
 
 __all__ = ["LOOK_EVERY", "Uses"]
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from aikido_torch.ddp import OverlappedDataParallel
-from aikido_torch.ddp._plain import PlainSums
 from aikido_torch.errors import ConfigError
+from aikido_torch.overlap import OverlappedDataParallel
+from aikido_torch.overlap._plain import PlainSums
 from harness.plain_buckets import plain_buckets
 
 

@@ -2,14 +2,14 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ddp._iteration import (
+from aikido_torch.ordering import LinkCost, simulate, windows
+from aikido_torch.overlap._iteration import (
     Iteration,
     IterationWatch,
     graph_of,
     slowest,
     typical,
 )
-from aikido_torch.ordering import LinkCost, simulate, windows
 
 
 class Clock:

@@ -9,11 +9,11 @@ from dataclasses import replace
 import torch.distributed as dist
 
 from aikido_torch import _C
-from aikido_torch.ddp._iteration import Iteration, slowest
-from aikido_torch.ddp._layout import Layout, by_module, plain, planned, predict
-from aikido_torch.ddp._probe import clock_ahead_s, probe
-from aikido_torch.ddp._retune import LEAST_GAIN, Retune, link_of
 from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._iteration import Iteration, slowest
+from aikido_torch.overlap._layout import Layout, by_module, plain, planned, predict
+from aikido_torch.overlap._probe import clock_ahead_s, probe
+from aikido_torch.overlap._retune import LEAST_GAIN, Retune, link_of
 from aikido_torch.recovery._agreement import gather
 
 __all__ = ["Planner"]

@@ -5,11 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from aikido_torch.ddp._iteration import Iteration
-from aikido_torch.ddp._layout import planned
-from aikido_torch.ddp._overlap_report import message_cost, show
-from aikido_torch.ddp._retune import Retune
 from aikido_torch.ordering import LinkCost, collective_time
+from aikido_torch.overlap._iteration import Iteration
+from aikido_torch.overlap._layout import planned
+from aikido_torch.overlap._report import message_cost, show
+from aikido_torch.overlap._retune import Retune
 
 SEEN = Iteration(
     uses=(("in", 0.0), ("out", 0.01)),

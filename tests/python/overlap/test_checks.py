@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._overlap_checks import (
+from aikido_torch.errors import ConfigError
+from aikido_torch.overlap._checks import (
     check_arguments,
     check_gradient,
     check_parameters,
     warn_of_classes,
 )
-from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, SkipStraggler, WaitAll
 
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from aikido_torch.ddp import _probe
-from aikido_torch.ddp._probe import clock_ahead_s, probe
+from aikido_torch.overlap import _probe
+from aikido_torch.overlap._probe import clock_ahead_s, probe
 
 
 def test_several_sizes_are_timed(group_of_one):

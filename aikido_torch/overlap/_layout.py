@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aikido_torch import _C
-from aikido_torch.ddp._iteration import Iteration, graph_of
 from aikido_torch.ordering import plan_iteration, simulate
+from aikido_torch.overlap._iteration import Iteration, graph_of
 
 __all__ = ["Layout", "by_module", "plain", "planned", "predict"]
 
