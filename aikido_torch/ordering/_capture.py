@@ -12,7 +12,11 @@ from torch import nn
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline import Measurement, measure_calls, measure_model
+from aikido_torch.profile._profiler import (
+    Measurement,
+    measure_calls,
+    measure_model,
+)
 
 __all__ = [
     "Captured",

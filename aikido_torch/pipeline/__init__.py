@@ -45,17 +45,17 @@ from aikido_torch.pipeline._cut import cut
 from aikido_torch.pipeline._observe import LiveTimes
 from aikido_torch.pipeline._partition import partition
 from aikido_torch.pipeline._profile import chain, read_profile, write_profile
-from aikido_torch.pipeline._profiler import (
-    Measurement,
-    measure_calls,
-    measure_model,
-    profile_model,
-)
 from aikido_torch.pipeline._recut import recut
 from aikido_torch.pipeline._replan import Moving, Replan, replan
 from aikido_torch.pipeline._runtime import Pipeline
 from aikido_torch.pipeline._schedule import Schedule, schedule
 from aikido_torch.pipeline._show import show, show_layers
+from aikido_torch.profile._profiler import (
+    Measurement,
+    measure_calls,
+    measure_model,
+    profile_model,
+)
 
 __all__ = [
     "Adapt",

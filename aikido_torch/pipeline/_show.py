@@ -11,7 +11,7 @@ from rich.text import Text
 
 from aikido_torch import _C
 from aikido_torch._colors import TERMINAL
-from aikido_torch.pipeline._profiler import Measurement
+from aikido_torch.profile._profiler import Measurement
 
 __all__ = ["show", "show_layers"]
 

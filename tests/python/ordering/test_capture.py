@@ -17,7 +17,7 @@ from aikido_torch.ordering import (
     tic,
 )
 from aikido_torch.ordering._capture import captured_of
-from aikido_torch.pipeline._timing import CpuStopwatch
+from aikido_torch.profile._timing import CpuStopwatch
 from harness.layered_models import (
     BranchesOnData,
     Language,

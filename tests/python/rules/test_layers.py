@@ -65,9 +65,18 @@ MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_LEAVES, _LEAVES),
     **dict.fromkeys(("straggler", "elastic", "io_tuner"), _LEAVES),
     "trace": (*_LEAVES, "_backend"),
-    "ordering": (*_LEAVES, "pipeline"),  # its profiler times the layers of a model
+    "profile": _LEAVES,
+    "ordering": (*_LEAVES, "profile"),
     "rebalance": (*_LEAVES, "straggler"),
-    "pipeline": (*_LEAVES, "_backend", "_calls", "_own_groups", "_seal", "straggler"),
+    "pipeline": (
+        *_LEAVES,
+        "_backend",
+        "_calls",
+        "_own_groups",
+        "_seal",
+        "profile",
+        "straggler",
+    ),
     "data": (*_LEAVES, "straggler"),
     "recovery": (*_LEAVES, "_backend", "_job_ranks", "straggler"),
     "ddp": (

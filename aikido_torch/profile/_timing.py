@@ -29,8 +29,8 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._evaluate import Evaluation, tensors_in
-from aikido_torch.pipeline._layers import Part
+from aikido_torch.profile._evaluate import Evaluation, tensors_in
+from aikido_torch.profile._layers import Part
 
 __all__ = [
     "CpuStopwatch",

@@ -34,7 +34,7 @@ from torch.fx.node import base_types, map_arg
 from torch.fx.proxy import TraceError
 from torch.utils import _pytree as pytree
 
-from aikido_torch.pipeline._recorder import (
+from aikido_torch.profile._recorder import (
     Call,
     Inputs,
     IsLayer,

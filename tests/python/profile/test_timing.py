@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._evaluate import evaluate, getter_of
-from aikido_torch.pipeline._layers import parts_of
-from aikido_torch.pipeline._recorder import Inputs, layer_rule
-from aikido_torch.pipeline._timing import (
+from aikido_torch.profile._evaluate import evaluate, getter_of
+from aikido_torch.profile._layers import parts_of
+from aikido_torch.profile._recorder import Inputs, layer_rule
+from aikido_torch.profile._timing import (
     CpuStopwatch,
     CudaStopwatch,
     Program,
@@ -17,7 +17,7 @@ from aikido_torch.pipeline._timing import (
     measure,
     program_of,
 )
-from aikido_torch.pipeline._trace import trace_export
+from aikido_torch.profile._trace import trace_export
 from harness.layered_models import ManualClock, ResNet, Spender
 
 

@@ -19,18 +19,18 @@ from torch.utils import _pytree as pytree
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline import _trace
-from aikido_torch.pipeline._calls import CalledLayer, record_calls
-from aikido_torch.pipeline._evaluate import (
+from aikido_torch.profile import _trace
+from aikido_torch.profile._calls import CalledLayer, record_calls
+from aikido_torch.profile._evaluate import (
     Evaluation,
     evaluate,
     getter_of,
     tensors_in,
 )
-from aikido_torch.pipeline._layers import Part, parts_of
-from aikido_torch.pipeline._reads import ValueReads
-from aikido_torch.pipeline._recorder import Inputs, IsLayer, layer_rule, structure_of
-from aikido_torch.pipeline._timing import (
+from aikido_torch.profile._layers import Part, parts_of
+from aikido_torch.profile._reads import ValueReads
+from aikido_torch.profile._recorder import Inputs, IsLayer, layer_rule, structure_of
+from aikido_torch.profile._timing import (
     CpuStopwatch,
     CudaStopwatch,
     Program,

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._calls import record_calls
-from aikido_torch.pipeline._recorder import Inputs, layer_rule
+from aikido_torch.profile._calls import record_calls
+from aikido_torch.profile._recorder import Inputs, layer_rule
 
 
 def recorded(model, *args):

@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._evaluate import evaluate
-from aikido_torch.pipeline._layers import parts_of
-from aikido_torch.pipeline._recorder import Inputs, layer_rule
-from aikido_torch.pipeline._trace import trace_export, trace_fx
+from aikido_torch.profile._evaluate import evaluate
+from aikido_torch.profile._layers import parts_of
+from aikido_torch.profile._recorder import Inputs, layer_rule
+from aikido_torch.profile._trace import trace_export, trace_fx
 from harness.layered_models import Language, ResNet, TwoTowers
 
 WAYS = pytest.mark.parametrize("way", [trace_export, trace_fx])

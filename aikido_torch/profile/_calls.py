@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._recorder import Inputs, IsLayer, layers_of
+from aikido_torch.profile._recorder import Inputs, IsLayer, layers_of
 
 __all__ = ["CalledLayer", "record_calls"]
 

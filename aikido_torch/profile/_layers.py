@@ -25,8 +25,8 @@ import torch
 from torch import fx, nn
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._evaluate import Evaluation, Use, getter_of, tensors_in
-from aikido_torch.pipeline._trace import Trace
+from aikido_torch.profile._evaluate import Evaluation, Use, getter_of, tensors_in
+from aikido_torch.profile._trace import Trace
 
 __all__ = ["Part", "parts_of"]
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._recorder import (
+from aikido_torch.profile._recorder import (
     Inputs,
     layer_rule,
     layers_of,

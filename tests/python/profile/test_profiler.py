@@ -9,7 +9,7 @@ from torch import nn
 
 from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._timing import CpuStopwatch
+from aikido_torch.profile._timing import CpuStopwatch
 from harness.layered_models import (
     BranchesInTime,
     BranchesOnData,

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.pipeline._evaluate import evaluate, getter_of, tensors_in
-from aikido_torch.pipeline._recorder import Inputs, layer_rule
-from aikido_torch.pipeline._trace import NotTracedError, trace_export, trace_fx
+from aikido_torch.profile._evaluate import evaluate, getter_of, tensors_in
+from aikido_torch.profile._recorder import Inputs, layer_rule
+from aikido_torch.profile._trace import NotTracedError, trace_export, trace_fx
 from harness.layered_models import Language, Residual
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.pipeline import _trace
-from aikido_torch.pipeline._recorder import Inputs, layer_rule
+from aikido_torch.profile import _trace
+from aikido_torch.profile._recorder import Inputs, layer_rule
 from harness.layered_models import BranchesOnData, Language, ResNet, Spender, TwoTowers
 
 WAYS = {

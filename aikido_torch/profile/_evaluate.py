@@ -13,8 +13,8 @@ from torch import fx, nn
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from aikido_torch.pipeline._recorder import Recording, TensorKind, structure_of
-from aikido_torch.pipeline._trace import NotTracedError, Trace
+from aikido_torch.profile._recorder import Recording, TensorKind, structure_of
+from aikido_torch.profile._trace import NotTracedError, Trace
 
 __all__ = ["Evaluation", "Use", "evaluate", "getter_of", "tensors_in"]
 
