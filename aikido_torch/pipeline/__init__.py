@@ -40,16 +40,16 @@ from aikido_torch._C import (
     Stage,
     Validation,
 )
-from aikido_torch.pipeline._adapt import Adapt, Change
-from aikido_torch.pipeline._cut import cut
-from aikido_torch.pipeline._observe import LiveTimes
-from aikido_torch.pipeline._partition import partition
-from aikido_torch.pipeline._profile import chain, read_profile, write_profile
-from aikido_torch.pipeline._recut import recut
-from aikido_torch.pipeline._replan import Moving, Replan, replan
-from aikido_torch.pipeline._runtime import Pipeline
-from aikido_torch.pipeline._schedule import Schedule, schedule
-from aikido_torch.pipeline._show import show, show_layers
+from aikido_torch.pipeline.plan._cut import cut
+from aikido_torch.pipeline.plan._partition import partition
+from aikido_torch.pipeline.plan._profile import chain, read_profile, write_profile
+from aikido_torch.pipeline.plan._schedule import Schedule, schedule
+from aikido_torch.pipeline.plan._show import show, show_layers
+from aikido_torch.pipeline.runtime._adapt import Adapt, Change
+from aikido_torch.pipeline.runtime._observe import LiveTimes
+from aikido_torch.pipeline.runtime._recut import recut
+from aikido_torch.pipeline.runtime._replan import Moving, Replan, replan
+from aikido_torch.pipeline.runtime._runtime import Pipeline
 from aikido_torch.profile._profiler import (
     Measurement,
     measure_calls,

@@ -22,8 +22,8 @@ from aikido_torch.pipeline import (
     write_profile,
 )
 from aikido_torch.pipeline._profile_command import profile_command
-from aikido_torch.pipeline._schedule import Name, Weights
 from aikido_torch.pipeline._typed import typed_errors
+from aikido_torch.pipeline.plan._schedule import Name, Weights
 
 app = typer.Typer(help="Pipelines: cut a model into stages, and schedule them.")
 

@@ -15,9 +15,9 @@ from rich.console import Console
 from torch import nn
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._profile import write_profile
-from aikido_torch.pipeline._show import show_layers
 from aikido_torch.pipeline._typed import typed_errors
+from aikido_torch.pipeline.plan._profile import write_profile
+from aikido_torch.pipeline.plan._show import show_layers
 from aikido_torch.profile._profiler import measure_model
 
 __all__ = ["made_by", "profile_command", "sample"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aikido_torch import _C, pipeline
-from aikido_torch.pipeline import _adapt, _observe
+from aikido_torch.pipeline.runtime import _adapt, _observe
 from benchmarks.common import Samples
 from benchmarks.lab import Lab
 from benchmarks.pipeline_cases import runs

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from aikido_torch.pipeline import Schedule
-from aikido_torch.pipeline._executor import Executor, Program
-from aikido_torch.pipeline._stage import StageRun
+from aikido_torch.pipeline.runtime._executor import Executor, Program
+from aikido_torch.pipeline.runtime._stage import StageRun
 
 WIDTH = 5
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import pipeline
-from aikido_torch.pipeline._place import placed, ranks_of
+from aikido_torch.pipeline.plan._place import placed, ranks_of
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks
 from harness.pipelines import Reference, adam, batches_of, layered, sgd, squared
