@@ -24,25 +24,35 @@ Before that nothing is recorded, at nearly no cost. Each thread of a rank has ro
 32,768 spans. Further spans are dropped and counted.
 """
 
-from aikido_torch.trace._advise import Following, advise, follow
-from aikido_torch.trace._attribute import attribute, attribute_windows
-from aikido_torch.trace._backups import BackupSummary
-from aikido_torch.trace._chrome import write_chrome
-from aikido_torch.trace._dump import Clock, Dump, read
-from aikido_torch.trace._flight import write_flight_recorder
-from aikido_torch.trace._html import write_html
-from aikido_torch.trace._log import EventLog, log_events
-from aikido_torch.trace._metrics import Metrics, serve
-from aikido_torch.trace._pauses import Pause, pauses_of
-from aikido_torch.trace._record import address, save, start, stop, take
-from aikido_torch.trace._request import arm
-from aikido_torch.trace._spans import Kind, Span, SpanOutcome
-from aikido_torch.trace._stages import PipelineSummary, StageSummary
-from aikido_torch.trace._step_facts import LinkStep, RankStep, StepFacts, facts_of
-from aikido_torch.trace._summary import PauseSummary, RankSummary, Summary, summarize
-from aikido_torch.trace._text import report
-from aikido_torch.trace._verdict import Culprit, Verdict
-from aikido_torch.trace._watch import Watch, watch
+from aikido_torch.trace.analyze._advise import Following, advise, follow
+from aikido_torch.trace.analyze._attribute import attribute, attribute_windows
+from aikido_torch.trace.analyze._backups import BackupSummary
+from aikido_torch.trace.analyze._pauses import Pause, pauses_of
+from aikido_torch.trace.analyze._stages import PipelineSummary, StageSummary
+from aikido_torch.trace.analyze._step_facts import (
+    LinkStep,
+    RankStep,
+    StepFacts,
+    facts_of,
+)
+from aikido_torch.trace.analyze._summary import (
+    PauseSummary,
+    RankSummary,
+    Summary,
+    summarize,
+)
+from aikido_torch.trace.analyze._verdict import Culprit, Verdict
+from aikido_torch.trace.export._chrome import write_chrome
+from aikido_torch.trace.export._flight import write_flight_recorder
+from aikido_torch.trace.export._html import write_html
+from aikido_torch.trace.export._metrics import Metrics, serve
+from aikido_torch.trace.export._request import arm
+from aikido_torch.trace.export._text import report
+from aikido_torch.trace.record._dump import Clock, Dump, read
+from aikido_torch.trace.record._log import EventLog, log_events
+from aikido_torch.trace.record._record import address, save, start, stop, take
+from aikido_torch.trace.record._spans import Kind, Span, SpanOutcome
+from aikido_torch.trace.record._watch import Watch, watch
 
 __all__ = [
     "BackupSummary",

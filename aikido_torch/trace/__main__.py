@@ -10,9 +10,9 @@ import typer
 
 from aikido_torch.errors import AikidoError, ConfigError
 from aikido_torch.trace import read, report, write_chrome, write_html
-from aikido_torch.trace._kineto import Profile, read_profile
-from aikido_torch.trace._request import check_places, fetch, write
-from aikido_torch.trace._trace_store import (
+from aikido_torch.trace.export._kineto import Profile, read_profile
+from aikido_torch.trace.export._request import check_places, fetch, write
+from aikido_torch.trace.record._trace_store import (
     Board,
     as_steps,
     collect,

@@ -18,7 +18,7 @@ namespace py = pybind11;
 using trace::Recorder;
 
 // The spans as they are in memory. Python reads them without copying each
-// (trace/_dump.py).
+// (trace/record/_dump.py).
 py::tuple take(Recorder& recorder) {
   Recorder::Taken taken;
   {

@@ -23,7 +23,7 @@ from aikido_torch._backend import backend_of, recorder_of_process
 from aikido_torch.straggler import ActiveBackup
 from aikido_torch.testing import run_ranks
 from aikido_torch.trace import Kind, SpanOutcome
-from aikido_torch.trace._trace_store import Board, base_of
+from aikido_torch.trace.record._trace_store import Board, base_of
 from harness.flight import analysed, is_at_odds
 
 MS = 1_000_000

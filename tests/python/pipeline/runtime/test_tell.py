@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 from aikido_torch import _C
 from aikido_torch.pipeline.runtime._tell import Teller
-from aikido_torch.trace._spans import unpack
+from aikido_torch.trace.record._spans import unpack
 
 
 def taken(recorder):
