@@ -48,37 +48,67 @@ FOREIGN = (
     ),
 )
 
-# Subpackage or leaf module of aikido_torch to the modules of the package that it may
-# import. `_C` is always allowed. Modules that are not keys may import anything.
+# Packages and modules of aikido_torch by floor, the lowest first. An import goes to a
+# lower floor. Packages without a folder are still to come.
 _LEAVES = (
     "options",
     "errors",
-    "env",
     "_colors",
     "_figures",
     "_hook",
     "_names",
+    "_repr",
     "_rows",
+    "_seal",
     "_steps",
+    "_store_end",
 )
+_BACKEND = (
+    "_address",
+    "_backend",
+    "_inner",
+    "_ipc",
+    "_job_ranks",
+    "_links",
+    "_members",
+    "_own_groups",
+)
+_FACE = ("__init__", "__main__", "doctor", "testing")
+FLOORS = (
+    _LEAVES,
+    (*_BACKEND, "profile"),
+    ("straggler", "trace", "data", "recovery", "market"),
+    ("_calls",),
+    ("ordering", "pipeline", "reassign", "io"),
+    ("ddp", "overlap", "elastic"),
+    _FACE,
+)
+# Imports on one floor, each with its reason.
+BESIDE = {
+    ("data", "straggler"): "the policy says how many backups a data shard has",
+    ("recovery", "straggler"): "ranks agree on the policy before the first step",
+}
+
+# Package or module of aikido_torch to its allowed imports. `_C` is always allowed. The
+# face may import anything.
 MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_LEAVES, _LEAVES),
-    **dict.fromkeys(("straggler", "elastic", "io_tuner"), _LEAVES),
-    "trace": (*_LEAVES, "_backend"),
+    **dict.fromkeys(_BACKEND, (*_LEAVES, *_BACKEND)),
     "profile": _LEAVES,
+    "straggler": _LEAVES,
+    "trace": (*_LEAVES, "_backend"),
+    "data": (*_LEAVES, "straggler"),
+    "recovery": (*_LEAVES, "_backend", "_job_ranks", "straggler"),
+    "_calls": (*_LEAVES, "_backend", "straggler"),
     "ordering": (*_LEAVES, "profile"),
-    "rebalance": (*_LEAVES, "straggler"),
     "pipeline": (
         *_LEAVES,
         "_backend",
         "_calls",
         "_own_groups",
-        "_seal",
         "profile",
         "straggler",
     ),
-    "data": (*_LEAVES, "straggler"),
-    "recovery": (*_LEAVES, "_backend", "_job_ranks", "straggler"),
     "ddp": (
         *_LEAVES,
         "_backend",
@@ -90,7 +120,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "overlap": (*_LEAVES, "_backend", "ordering", "recovery", "straggler"),
 }
-TOP_PACKAGES = ("testing",)
+
+# Folders of a package, the lowest first. A folder imports only from the folders before
+# it, and not from the top of its package.
+WINGS = {
+    "pipeline": ("plan", "runtime"),
+    "trace": ("record", "analyze", "export"),
+}
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 
@@ -153,22 +189,51 @@ def _trouble_of_include(part: str, bracket: str, header: str) -> str | None:
 def import_breaches(root: Path) -> list[str]:
     package = root / "aikido_torch"
     found = []
-    for path in tree.files(root, "aikido_torch", suffixes=tree.PYTHON):
-        first = path.relative_to(package).parts[0]
-        owner = first.split(".")[0]
+    for path in tree.files(root, "aikido_torch", suffixes=(".py",)):
+        owner, *rest = path.relative_to(package).with_suffix("").parts
         name = path.relative_to(root)
-        if first == owner and owner not in (*MODULES, *TOP_PACKAGES):
-            found.append(f"{name}: no package is called {owner}; add it to the table")
-        if owner not in MODULES:
-            continue
+        if owner not in (*MODULES, *_FACE):
+            found.append(f"{name}: no package is called {owner}; add it to the tables")
         for target, line in _own_imports(path, root):
-            if target not in ("_C", owner, *MODULES[owner]):
-                found.append(f"{name}:{line}: {owner} must not import {target}")
+            trouble = _trouble_of_import((owner, *rest), target)
+            if trouble:
+                found.append(f"{name}:{line}: {trouble}")
     return found
 
 
-def _own_imports(path: Path, root: Path) -> list[tuple[str, int]]:
-    """(first name below aikido_torch, line) of every import of our own package."""
+def _trouble_of_import(module: tuple[str, ...], target: tuple[str, ...]) -> str | None:
+    owner, wing = (*module, "")[:2]
+    if owner not in MODULES:
+        return None
+    if target[0] not in ("_C", owner, *MODULES[owner]):
+        return f"{owner} must not import {target[0]}"
+    wings = WINGS.get(owner, ())
+    if target[0] != owner or wing not in wings:
+        return None
+    below = wings[: wings.index(wing) + 1]
+    if (*target, "")[1] in below:
+        return None
+    return f"{owner}/{wing} must not import {'.'.join(target)}"
+
+
+def upward_grants(
+    modules: dict[str, tuple[str, ...]], floors: tuple[tuple[str, ...], ...]
+) -> list[str]:
+    """Grants of the table of modules that do not lead to a lower floor."""
+    floor_of = {name: i for i, floor in enumerate(floors) for name in floor}
+    inner = (_LEAVES, _BACKEND)
+    return [
+        f"{owner} must not import {target}, which is not on a lower floor"
+        for owner, targets in modules.items()
+        for target in targets
+        if floor_of[target] >= floor_of[owner]
+        and (owner, target) not in BESIDE
+        and not any(owner in group and target in group for group in inner)
+    ]
+
+
+def _own_imports(path: Path, root: Path) -> list[tuple[tuple[str, ...], int]]:
+    """(names below aikido_torch, line) of every import of our own package."""
     dotted = path.relative_to(root).with_suffix("").parts
     found = []
     for statement in ast.walk(ast.parse(path.read_text())):
@@ -183,9 +248,9 @@ def _own_imports(path: Path, root: Path) -> list[tuple[str, int]]:
         else:
             continue
         for name in names:
-            parts = name.split(".")
-            if parts[0] == "aikido_torch" and len(parts) > 1:
-                found.append((parts[1], statement.lineno))
+            top, *parts = name.split(".")
+            if top == "aikido_torch" and parts:
+                found.append((tuple(parts), statement.lineno))
     return found
 
 
@@ -195,6 +260,26 @@ def test_includes_of_this_repository_obey_the_layers():
 
 def test_imports_of_this_repository_obey_the_layers():
     assert import_breaches(tree.REPOSITORY) == []
+
+
+def test_packages_are_allowed_only_what_lies_below_them():
+    assert upward_grants(MODULES, FLOORS) == []
+    assert set(MODULES) <= {name for floor in FLOORS for name in floor}
+
+
+@pytest.mark.parametrize(
+    ("owner", "target"),
+    [
+        ("straggler", "ddp"),
+        ("trace", "straggler"),
+        ("straggler", "data"),
+        ("profile", "_backend"),
+        ("ddp", "overlap"),
+    ],
+)
+def test_a_grant_that_leads_up_is_named(owner, target):
+    (breach,) = upward_grants({owner: (target,)}, FLOORS)
+    assert breach.startswith(f"{owner} must not import {target}")
 
 
 @pytest.mark.parametrize(
@@ -263,6 +348,11 @@ def test_a_source_begins_with_its_header(tmp_path, text, is_first):
         ("ordering/plan.py", "from ..straggler import report"),
         ("options.py", "from aikido_torch import ddp"),
         ("ddp.py", "def late():\n    from aikido_torch.pipeline import stage"),
+        ("_backend.py", "from aikido_torch.straggler import report"),
+        ("ddp/_handle.py", "from aikido_torch.overlap import _planner"),
+        ("pipeline/plan/_cut.py", "from aikido_torch.pipeline.runtime import _sum"),
+        ("pipeline/runtime/_sum.py", "from aikido_torch.pipeline import cut"),
+        ("trace/record/_log.py", "from aikido_torch.trace.analyze import _gaps"),
     ],
 )
 def test_a_forbidden_import_is_named(tmp_path, file, line):
@@ -280,10 +370,13 @@ def test_a_package_outside_the_table_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("rebalance/helper.py", "from aikido_torch.straggler import report"),
+        ("data/_helper.py", "from aikido_torch.straggler import report"),
         ("overlap.py", "from aikido_torch import _C, options, ordering"),
         ("ordering/plan.py", "from .capture import observe"),
-        ("_backend.py", "from aikido_torch.straggler import report"),
+        ("doctor.py", "from aikido_torch.straggler import report"),
+        ("pipeline/runtime/_sum.py", "from aikido_torch.pipeline.plan import _cut"),
+        ("pipeline/__main__.py", "from aikido_torch.pipeline import runtime"),
+        ("trace/export/_html.py", "from aikido_torch.trace.record._dump import Dump"),
     ],
 )
 def test_an_allowed_import_passes(tmp_path, file, line):
