@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["leave_quiet_steps", "take_quiet_steps"]
 
-# Limit of quiet steps in a row, so that gauges and messages are at most this old.
-_MOST = 32
+# Steps that are multiples of it are not quiet, so that gauges and messages are at most
+# this old. The audit (_step_audit.py) examines the same steps.
+_PERIOD = 32
 
 
 def leave_quiet_steps(handle: "Handle") -> None:
@@ -23,7 +24,7 @@ def leave_quiet_steps(handle: "Handle") -> None:
         return
     step = handle._steps
     num_steps = min(
-        _MOST,
+        -step % _PERIOD,
         handle._audit.steps_before_look(step),
         handle._state_check.steps_before_digest(step),
     )

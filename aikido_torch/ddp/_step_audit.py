@@ -26,10 +26,13 @@ from aikido_torch.recovery._report import Check, report
 
 __all__ = ["StepAudit"]
 
-# Each of the first steps is examined completely, and then a sample of each eighth step.
-# An examination takes about 0.25 ms.
+# Each of the first steps is examined completely, and then a sample of every n-th step.
+# An examination takes about 0.25 ms, because its code leaves the caches in between. So
+# n grows. A change of the loop that comes later is seen after 32 steps at most; if a
+# step was replayed without it before that, the digests differ (_state_check.py).
 _FIRST_STEPS = 10
-_PERIOD = 8
+_PERIODS = ((32, 8), (64, 16))  # n before that step
+_LAST_PERIOD = 32
 _SAMPLE = 3  # tensors of a step that are examined
 _MOST_BYTES = 64 << 10  # larger tensors are not read
 
@@ -78,6 +81,9 @@ class StepAudit:
         self._rates: list[object] | None = None
         self.findings: list[str] = []
         self._quiet: _C.QuietSteps | None = None
+        self._look: Callable[[int], None] | None = (
+            None  # at the end of a quiet backward
+        )
         self._num_quiet = 0  # backwards of quiet steps until now
         if check != "off":
             optimizer.register_step_pre_hook(Hook(self._before_step))
@@ -114,8 +120,7 @@ class StepAudit:
         if self._has_apply:
             quiet.look(0, look, self._optimizer)
         else:
-            self._quiet = quiet
-            quiet.look(_PERIOD, look, None)
+            self._quiet, self._look = quiet, look
 
     def steps_before_look(self, step: int) -> int:
         """Number of steps from `step` on that need no call of `on_top` and
@@ -125,7 +130,11 @@ class StepAudit:
             return sys.maxsize
         if step < _FIRST_STEPS:
             return 0
-        return -step % _PERIOD if self._has_apply else sys.maxsize
+        if self._has_apply:
+            return -step % _period(step)
+        if self._quiet is not None:
+            self._quiet.look(_period(step), self._look, None)
+        return sys.maxsize
 
     def on_catch_up(self) -> None:
         """Forgets the notes of a step that the loop has omitted.
@@ -191,7 +200,7 @@ class StepAudit:
     # ---- within a step ----
 
     def _is_due(self, step: int) -> bool:
-        return step < _FIRST_STEPS or step % _PERIOD == 0
+        return step < _FIRST_STEPS or step % _period(step) == 0
 
     def _at_end_of_backward(self) -> None:
         if not self._has_apply:
@@ -334,9 +343,8 @@ class StepAudit:
         """Indices of the tensors to examine in this step, out of `count`."""
         if self._step < _FIRST_STEPS or count <= _SAMPLE:
             return list(range(count))
-        return [
-            (self._step // _PERIOD + i * count // _SAMPLE) % count for i in range(3)
-        ]
+        turn = self._step // _period(self._step)
+        return [(turn + i * count // _SAMPLE) % count for i in range(_SAMPLE)]
 
     def _gradients_now(self) -> list[object]:
         """Identity and version of the sampled gradients, and one value.
@@ -388,3 +396,8 @@ def _value(gradient: torch.Tensor) -> object:
         return _C.digests([_dense(gradient)])[0]
     # As text, in which nan equals nan.
     return repr(gradient.detach().flatten()[:1].tolist())
+
+
+def _period(step: int) -> int:
+    """Every n-th step is examined around `step`."""
+    return next((n for end, n in _PERIODS if step < end), _LAST_PERIOD)

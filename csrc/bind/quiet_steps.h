@@ -61,7 +61,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   // hook_work().
   QuietSteps(Backend buckets, Backend calls, pybind11::object check,
              pybind11::object rescue);
-  // Call it once, before allow(). Python: `call(step)` is called at the end of the
+  // Call it before allow(). Python: `call(step)` is called at the end of the
   // backward of each quiet step whose number is a multiple of `each`, if `each` is not
   // 0. If `rates` is an optimizer and not None, it is also called if the learning rates
   // differ from those at the last top of the loop.

@@ -122,6 +122,12 @@ def test_a_change_that_comes_later_is_seen_within_eight_steps(group_of_one):
     assert len(warnings_of(lambda: [loop.step(loop.clip) for _ in range(8)])) == 1
 
 
+def test_a_change_that_comes_after_many_steps_is_seen_within_32_steps(group_of_one):
+    loop = Loop()
+    assert warnings_of(lambda: [loop.step() for _ in range(130)]) == []
+    assert len(warnings_of(lambda: [loop.step(loop.clip) for _ in range(32)])) == 1
+
+
 @pytest.mark.parametrize(
     "told", [{"apply": lambda: None}, {"policy": WaitAll()}], ids=["apply", "WaitAll"]
 )
