@@ -69,8 +69,9 @@ Terms Skip::longest() const {
 
 // Note [a contribution that arrives too slowly]
 std::optional<TimePoint> Skip::progress_due() const {
+  if (has_looked_at_end_) return std::nullopt;
   const auto end = end_of_wait();
-  if (!end || has_looked_at_end_) return std::nullopt;
+  if (!end) return std::nullopt;
   if (t_q_ && end->terms.reason == Reason::kWithinDeadline) {
     const auto after = pace_.next_look(end->terms.deadline);
     if (after) return *t_q_ + *after;

@@ -46,6 +46,7 @@ class SocketStream final : public ByteStream, private FdHandler {
   uint32_t events_ = 0;                // 0: not added to the loop
   std::optional<UnsentLimit> unsent_;  // for bulk data between hosts
   bool ran_dry_ = false;               // since the socket was full
+  int num_looks_left_ = 0;             // Note [bbr between near hosts]
 };
 
 }  // namespace aikido::transport
