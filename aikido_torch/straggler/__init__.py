@@ -10,10 +10,10 @@ from aikido_torch.straggler._policies import (
     WaitAll,
 )
 from aikido_torch.straggler._progress import Progress
+from aikido_torch.straggler._report import report
 from aikido_torch.straggler._share_watch import ShareWatch
 from aikido_torch.straggler._steps import StepCounters, Steps
 from aikido_torch.straggler._waiting import Waiting
-from aikido_torch.straggler.report import report
 
 __all__ = [
     "ActiveBackup",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from aikido_torch.testing import run_ranks
-from aikido_torch.testing.ranks import _free_port
+from aikido_torch.testing._ranks import _free_port
 
 FOLDER = Path(__file__).parents[3] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))

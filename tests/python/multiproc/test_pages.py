@@ -9,7 +9,7 @@ import os
 import pytest
 
 from aikido_torch.testing import run_ranks
-from aikido_torch.testing.ranks import _free_port
+from aikido_torch.testing._ranks import _free_port
 from docs import pages
 
 # Objects that the text around the code leaves to the user.

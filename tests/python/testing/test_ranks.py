@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import _C, Options, _backend
-from aikido_torch.testing import RanksFailedError, die, late, ranks, run_ranks, stop
+from aikido_torch.testing import _ranks, die, late, run_ranks, stop
+from aikido_torch.testing._ranks import RanksFailedError
 
 
 def describe(rank, size, *args):
@@ -127,6 +128,6 @@ def test_a_port_of_which_another_address_is_in_use_is_not_free(monkeypatch):
         other.bind(("127.0.0.5", 0))
         other.listen()
         port = other.getsockname()[1]
-        monkeypatch.setattr(ranks, "_LISTEN_PORTS", range(port, port + 1))
+        monkeypatch.setattr(_ranks, "_LISTEN_PORTS", range(port, port + 1))
         with pytest.raises(OSError, match="is free"):
-            ranks._free_port()
+            _ranks._free_port()
