@@ -41,6 +41,7 @@ if _built_for != _running:
     )
 
 from aikido_torch import (  # noqa: E402
+    _C,
     data,
     ddp,
     errors,
@@ -61,15 +62,17 @@ from aikido_torch._calls import (  # noqa: E402
 from aikido_torch._members import reconfigure, reconfigure_handle  # noqa: E402
 from aikido_torch._repr import show_attributes, show_properties  # noqa: E402
 from aikido_torch.options import Options  # noqa: E402
+from aikido_torch.straggler._share_watch import ShareWatch  # noqa: E402
+from aikido_torch.trace.export._metrics import Metrics  # noqa: E402
+from aikido_torch.trace.record._log import EventLog  # noqa: E402
+from aikido_torch.trace.record._watch import Watch  # noqa: E402
 
 __version__: str = build_info()["version"]
 __all__ = [
     "AikidoWork",
     "Options",
     "Outcome",
-    "__version__",
     "all_reduce",
-    "build_info",
     "data",
     "ddp",
     "errors",
@@ -80,7 +83,6 @@ __all__ = [
     "reconfigure_handle",
     "reduce_scatter",
     "reduce_scatter_tensor",
-    "register_backend",
     "send",
     "straggler",
     "trace",
@@ -88,8 +90,12 @@ __all__ = [
 
 register_backend()
 
-show_properties(ordering)
-show_properties(pipeline)
+_values = (
+    *("BatchPlan", "Bounds", "LinkCost", "LinkFit", "Op", "OpGraph", "OpSpan"),
+    *("Timeline", "TransferBatch", "TransferWindow", "Instruction", "Layer", "Plan"),
+    *("Profile", "RankMemory", "Simulation", "Span", "Stage", "Validation"),
+)
+show_properties(*(getattr(_C, name) for name in _values))
 _counts = ("steps", "replayed_steps", "copied_steps", "skipped_steps", "carried_steps")
 show_attributes(AikidoWork, "outcome")
 show_attributes(ddp.Handle, *_counts)
@@ -98,7 +104,7 @@ _sampler = ("rank", "num_primaries", "num_backups", "batch_size", "epoch", "poli
 show_attributes(data.BackupSampler, *_sampler)
 show_attributes(straggler.Carry, "_is_pending")
 show_attributes(data.SeededDataset, "dataset", "seed", "epoch")
-show_attributes(straggler.ShareWatch, "_rank", "_size", "last")
-show_attributes(trace.EventLog, "_name")
-show_attributes(trace.Metrics, "port")
-show_attributes(trace.Watch, "_names")
+show_attributes(ShareWatch, "_rank", "_size", "last")
+show_attributes(EventLog, "_name")
+show_attributes(Metrics, "port")
+show_attributes(Watch, "_names")

@@ -3,7 +3,6 @@
 """Text form of public objects: `Name(fact=value, ...)`, on one line."""
 
 import reprlib
-from types import ModuleType
 from typing import Any
 
 __all__ = ["show_attributes", "show_properties"]
@@ -29,18 +28,13 @@ def show_attributes(kind: type, *names: str) -> None:
     setattr(kind, "__repr__", text_of)  # noqa: B010
 
 
-def show_properties(module: ModuleType) -> None:
-    """Gives the native classes of a module a repr with their properties.
+def show_properties(*kinds: type) -> None:
+    """Gives native classes a repr with their properties.
 
     A class with its own repr keeps it.
     """
-    for name in module.__all__:
-        kind = getattr(module, name)
-        if not isinstance(kind, type):
-            continue
-        if kind.__repr__ is not object.__repr__:  # type: ignore[comparison-overlap]
-            continue
-        if kind.__module__.endswith("._C"):
+    for kind in kinds:
+        if kind.__repr__ is object.__repr__:  # type: ignore[comparison-overlap]
             properties = [n for n, v in vars(kind).items() if isinstance(v, property)]
             show_attributes(kind, *properties)
 

@@ -32,7 +32,7 @@ from aikido_torch.errors import AikidoError
 from aikido_torch.options import Options
 from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
 
-__all__ = ["Check", "address", "facts", "self_test", "settings"]
+__all__: list[str] = []
 
 _SIZE = 4
 _LATE_RANK = 3

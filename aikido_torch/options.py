@@ -8,7 +8,7 @@ from aikido_torch import _C
 from aikido_torch._names import guess, refuse_unknown_names
 from aikido_torch.errors import ConfigError
 
-__all__ = ["Options", "Setting"]
+__all__ = ["Options"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import aikido_torch
 from aikido_torch.data import BackupSampler
-from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler, Steps, WaitAll
+from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler, WaitAll
+from aikido_torch.straggler._steps import Steps
 from benchmarks.demo_plan import BACKENDS, Plan, late_steps
 from benchmarks.launch import emit, leave
 from benchmarks.models import make_model

@@ -24,6 +24,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from aikido_torch import pipeline
+from aikido_torch.pipeline.plan import _profile
 from aikido_torch.testing import run_ranks
 from benchmarks import common, pipeline_ranks
 from benchmarks.pipeline_cases import slow_link, throughput
@@ -59,7 +60,7 @@ CASES = (
 
 
 def measure(case: PlanCase, cost_model: str, repeats: int) -> common.Result:
-    profile = pipeline.read_profile(DATA / f"{case.profile}.txt")
+    profile = _profile.read_profile(DATA / f"{case.profile}.txt")
     times = common.measure_interleaved(
         {
             "partition": lambda: pipeline.partition(

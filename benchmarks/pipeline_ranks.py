@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from aikido_torch import pipeline
+from aikido_torch.pipeline.plan import _schedule
 
 WIDTH, ROWS = 64, 16
 FORWARD_S, BACKWARD_S = 0.005, 0.010
@@ -63,7 +64,7 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1)
 
 
-def make_pipeline(size: int, schedule: pipeline.Schedule, times: Any) -> Any:
+def make_pipeline(size: int, schedule: _schedule.Schedule, times: Any) -> Any:
     return pipeline.Pipeline(
         [lambda s=s: TimedStage(s, *times) for s in range(size)],
         schedule=schedule,

@@ -16,7 +16,7 @@ old parameters, it would be late for ever, and all its work would be lost. `catc
 applies the steps that the other ranks have committed meanwhile. It runs the optimizer
 on the committed gradients, without forward or backward. If a state has fewer bytes, it
 copies the state of another rank. In both cases the rank has the same bits as the other
-ranks again.
+ranks again. The result, a `CatchUp`, is the number of steps that were caught up.
 
 Buckets are reduced on a group of their own. So calls of the loop on the model's group
 do not keep a late rank from catching up. Calls that are not in each step belong where

@@ -39,7 +39,8 @@ from aikido_torch.recovery._state import TrainingState
 from aikido_torch.recovery._state_check import StateCheck
 from aikido_torch.recovery._state_transfer import Copied, StateTransfer
 from aikido_torch.recovery._together import ANY_STEP, stepped_together
-from aikido_torch.straggler import Policy, Steps, WaitAll
+from aikido_torch.straggler import Policy, WaitAll
+from aikido_torch.straggler._steps import Steps
 
 __all__ = ["Handle"]
 

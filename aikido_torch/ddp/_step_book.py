@@ -13,7 +13,9 @@ from aikido_torch._backend import progress_on
 from aikido_torch._job_ranks import say_both
 from aikido_torch.data._backups import late_in
 from aikido_torch.errors import AikidoError
-from aikido_torch.straggler import ShareWatch, StepCounters, Steps, Waiting
+from aikido_torch.straggler._share_watch import ShareWatch
+from aikido_torch.straggler._steps import StepCounters, Steps
+from aikido_torch.straggler._waiting import Waiting
 
 __all__ = ["StepBook"]
 

@@ -18,72 +18,26 @@ plan = ordering.plan_iteration(graph, link=link)  # batches, and their order
 ordering.report(model, torch.randn(32, 3, 224, 224), link=link, picture="timeline.png")
 ```
 
-This package only computes; it sends nothing. Times are in seconds and sizes in bytes.
-Invalid arguments raise `ConfigError`. Functions of graphs may be called from any
+`capture_chain` takes the layers in the order of their calls, for a model that cannot be
+traced. This package only computes; it sends nothing. Times are in seconds and sizes in
+bytes. Invalid arguments raise `ConfigError`. Functions of graphs may be called from any
 thread. `csrc/ordering/README.md` describes the methods and their sources.
 """
 
-from aikido_torch._C import (
-    BatchPlan,
-    Bounds,
-    LinkCost,
-    LinkFit,
-    Op,
-    OpGraph,
-    OpSpan,
-    Timeline,
-    TransferBatch,
-    TransferWindow,
-)
-from aikido_torch.ordering._batches import plan_batches, windows
-from aikido_torch.ordering._capture import (
-    Captured,
-    CapturedLayer,
-    capture_chain,
-    capture_graph,
-)
-from aikido_torch.ordering._costs import (
-    choose_collective,
-    collective_time,
-    pipelining_depth,
-)
-from aikido_torch.ordering._orders import Order, tac, tic
-from aikido_torch.ordering._plan import IterationPlan, plan_iteration
-from aikido_torch.ordering._plot import plot_timelines
-from aikido_torch.ordering._report import Report, report
-from aikido_torch.ordering._show import show_timelines
-from aikido_torch.ordering._simulate import best_order, bounds, simulate
+from aikido_torch._C import LinkCost
+from aikido_torch.ordering._capture import capture_chain, capture_graph
+from aikido_torch.ordering._orders import tac
+from aikido_torch.ordering._plan import plan_iteration
+from aikido_torch.ordering._report import report
+from aikido_torch.ordering._simulate import bounds, simulate
 
 __all__ = [
-    "BatchPlan",
-    "Bounds",
-    "Captured",
-    "CapturedLayer",
-    "IterationPlan",
     "LinkCost",
-    "LinkFit",
-    "Op",
-    "OpGraph",
-    "OpSpan",
-    "Order",
-    "Report",
-    "Timeline",
-    "TransferBatch",
-    "TransferWindow",
-    "best_order",
     "bounds",
     "capture_chain",
     "capture_graph",
-    "choose_collective",
-    "collective_time",
-    "pipelining_depth",
-    "plan_batches",
     "plan_iteration",
-    "plot_timelines",
     "report",
-    "show_timelines",
     "simulate",
     "tac",
-    "tic",
-    "windows",
 ]

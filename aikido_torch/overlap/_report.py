@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aikido_torch import _C
-from aikido_torch.ordering import choose_collective, pipelining_depth, windows
+from aikido_torch.ordering._batches import windows
+from aikido_torch.ordering._costs import choose_collective, pipelining_depth
 from aikido_torch.ordering._show import ms
 from aikido_torch.overlap._iteration import Iteration, graph_of
 from aikido_torch.overlap._layout import Layout

@@ -27,65 +27,33 @@ pipe.train(loader, steps=len(loader))  # on every rank of the group
 32,3,32,32 --output FILE`, `... partition FILE --machines 4 --bandwidth 1e9` and `...
 schedule 1f1b --stages 4 --micro-batches 8` do the same. `csrc/pipeline/README.md`
 describes the methods.
+
+`measure_model` also times the whole model. `Pipeline(adapt=Adapt(...))` changes the
+schedule while it trains. `replan` computes from measured times, and from the cost of
+`Moving` the weights, whether another plan is worth a restart. `recut` converts a
+checkpoint for that plan.
 """
 
-from aikido_torch._C import (
-    Instruction,
-    Layer,
-    Plan,
-    Profile,
-    RankMemory,
-    Simulation,
-    Span,
-    Stage,
-    Validation,
-)
 from aikido_torch.pipeline.plan._cut import cut
 from aikido_torch.pipeline.plan._partition import partition
-from aikido_torch.pipeline.plan._profile import chain, read_profile, write_profile
-from aikido_torch.pipeline.plan._schedule import Schedule, schedule
-from aikido_torch.pipeline.plan._show import show, show_layers
-from aikido_torch.pipeline.runtime._adapt import Adapt, Change
-from aikido_torch.pipeline.runtime._observe import LiveTimes
+from aikido_torch.pipeline.plan._schedule import schedule
+from aikido_torch.pipeline.plan._show import show
+from aikido_torch.pipeline.runtime._adapt import Adapt
 from aikido_torch.pipeline.runtime._recut import recut
-from aikido_torch.pipeline.runtime._replan import Moving, Replan, replan
+from aikido_torch.pipeline.runtime._replan import Moving, replan
 from aikido_torch.pipeline.runtime._runtime import Pipeline
-from aikido_torch.profile._profiler import (
-    Measurement,
-    measure_calls,
-    measure_model,
-    profile_model,
-)
+from aikido_torch.profile._profiler import measure_model, profile_model
 
 __all__ = [
     "Adapt",
-    "Change",
-    "Instruction",
-    "Layer",
-    "LiveTimes",
-    "Measurement",
     "Moving",
     "Pipeline",
-    "Plan",
-    "Profile",
-    "RankMemory",
-    "Replan",
-    "Schedule",
-    "Simulation",
-    "Span",
-    "Stage",
-    "Validation",
-    "chain",
     "cut",
-    "measure_calls",
     "measure_model",
     "partition",
     "profile_model",
-    "read_profile",
     "recut",
     "replan",
     "schedule",
     "show",
-    "show_layers",
-    "write_profile",
 ]

@@ -13,17 +13,11 @@ from rich.console import Console
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline import (
-    Schedule,
-    partition,
-    read_profile,
-    schedule,
-    show,
-    write_profile,
-)
+from aikido_torch.pipeline import partition, schedule, show
 from aikido_torch.pipeline._profile_command import profile_command
 from aikido_torch.pipeline._typed import typed_errors
-from aikido_torch.pipeline.plan._schedule import Name, Weights
+from aikido_torch.pipeline.plan._profile import read_profile, write_profile
+from aikido_torch.pipeline.plan._schedule import Name, Schedule, Weights
 
 app = typer.Typer(help="Pipelines: cut a model into stages, and schedule them.")
 

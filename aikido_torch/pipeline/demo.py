@@ -25,7 +25,7 @@ from torch import nn
 from aikido_torch import pipeline
 from aikido_torch.errors import UnsupportedError
 
-__all__ = ["TASKS", "Task", "Weights", "batches_of", "loss_of", "main", "train"]
+__all__: list[str] = []
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 

@@ -13,7 +13,8 @@ aikido_torch.trace.save(f"rank{rank}.trace")
 
 Afterwards, on any machine, `python -m aikido_torch.trace merge rank*.trace --output
 all.json` writes a file for ui.perfetto.dev. `report rank*.trace --html report.html`
-shows which ranks made others wait, and which primaries were replaced by backups.
+shows which ranks made others wait, and which primaries were replaced by backups. In a
+program, `attribute(facts_of([read(file) for file in files]))` names the culprit.
 
 A job that called `watch` can also be traced from outside, at given steps: `python -m
 aikido_torch.trace arm --steps 100:104 --output all.json`, or from any of its ranks:
@@ -24,77 +25,31 @@ Before that nothing is recorded, at nearly no cost. Each thread of a rank has ro
 32,768 spans. Further spans are dropped and counted.
 """
 
-from aikido_torch.trace.analyze._advise import Following, advise, follow
-from aikido_torch.trace.analyze._attribute import attribute, attribute_windows
-from aikido_torch.trace.analyze._backups import BackupSummary
-from aikido_torch.trace.analyze._pauses import Pause, pauses_of
-from aikido_torch.trace.analyze._stages import PipelineSummary, StageSummary
-from aikido_torch.trace.analyze._step_facts import (
-    LinkStep,
-    RankStep,
-    StepFacts,
-    facts_of,
-)
-from aikido_torch.trace.analyze._summary import (
-    PauseSummary,
-    RankSummary,
-    Summary,
-    summarize,
-)
-from aikido_torch.trace.analyze._verdict import Culprit, Verdict
-from aikido_torch.trace.export._chrome import write_chrome
+from aikido_torch.trace.analyze._advise import advise, follow
+from aikido_torch.trace.analyze._attribute import attribute
+from aikido_torch.trace.analyze._step_facts import facts_of
 from aikido_torch.trace.export._flight import write_flight_recorder
-from aikido_torch.trace.export._html import write_html
-from aikido_torch.trace.export._metrics import Metrics, serve
+from aikido_torch.trace.export._metrics import serve
 from aikido_torch.trace.export._request import arm
 from aikido_torch.trace.export._text import report
-from aikido_torch.trace.record._dump import Clock, Dump, read
-from aikido_torch.trace.record._log import EventLog, log_events
-from aikido_torch.trace.record._record import address, save, start, stop, take
-from aikido_torch.trace.record._spans import Kind, Span, SpanOutcome
-from aikido_torch.trace.record._watch import Watch, watch
+from aikido_torch.trace.record._dump import read
+from aikido_torch.trace.record._log import log_events
+from aikido_torch.trace.record._record import save, start, stop
+from aikido_torch.trace.record._watch import watch
 
 __all__ = [
-    "BackupSummary",
-    "Clock",
-    "Culprit",
-    "Dump",
-    "EventLog",
-    "Following",
-    "Kind",
-    "LinkStep",
-    "Metrics",
-    "Pause",
-    "PauseSummary",
-    "PipelineSummary",
-    "RankStep",
-    "RankSummary",
-    "Span",
-    "SpanOutcome",
-    "StageSummary",
-    "StepFacts",
-    "Summary",
-    "Verdict",
-    "Watch",
-    "address",
     "advise",
     "arm",
     "attribute",
-    "attribute_windows",
     "facts_of",
     "follow",
     "log_events",
-    "pauses_of",
     "read",
     "report",
     "save",
     "serve",
     "start",
     "stop",
-    "summarize",
-    "take",
     "watch",
-    "write_chrome",
     "write_flight_recorder",
-    "write_html",
 ]

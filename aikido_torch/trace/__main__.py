@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from aikido_torch.errors import AikidoError, ConfigError
-from aikido_torch.trace import read, report, write_chrome, write_html
+from aikido_torch.trace import read, report
+from aikido_torch.trace.export._chrome import write_chrome
+from aikido_torch.trace.export._html import write_html
 from aikido_torch.trace.export._kineto import Profile, read_profile
 from aikido_torch.trace.export._request import check_places, fetch, write
 from aikido_torch.trace.record._trace_store import (

@@ -12,7 +12,8 @@ import math
 import random
 from collections.abc import Sequence
 
-from aikido_torch.ordering import LinkCost, collective_time
+from aikido_torch.ordering import LinkCost
+from aikido_torch.ordering._costs import collective_time
 from benchmarks.ordering_cases import urgent_runs as runs
 from benchmarks.ordering_cases.urgent_plan import Turn
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row

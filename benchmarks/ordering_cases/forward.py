@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aikido_torch import ordering
+from aikido_torch import _C, ordering
 from benchmarks.lab import Lab, Link, Program
 from benchmarks.launch import RanksFailedError
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
@@ -51,17 +51,16 @@ class Turn:
 def graph_of(shape: str, compute_ms: list[float], transfer_s: float) -> Any:
     """Graph in which layer i needs transfer i; a chain's layers need the one before."""
     ops = [
-        ordering.Op.transfer(f"p{i}", time_s=transfer_s, bytes=NUM_BYTES)
+        _C.Op.transfer(f"p{i}", time_s=transfer_s, bytes=NUM_BYTES)
         for i in range(COUNT)
     ]
     ops += [
-        ordering.Op.compute(f"layer {i}", time_s=ms / 1e3)
-        for i, ms in enumerate(compute_ms)
+        _C.Op.compute(f"layer {i}", time_s=ms / 1e3) for i, ms in enumerate(compute_ms)
     ]
     edges = [(f"p{i}", f"layer {i}") for i in range(COUNT)]
     if shape == "chain":
         edges += [(f"layer {i}", f"layer {i + 1}") for i in range(COUNT - 1)]
-    return ordering.OpGraph(ops, edges)
+    return _C.OpGraph(ops, edges)
 
 
 def compute_of(shape: str, total_ms: float, draw: random.Random) -> list[float]:

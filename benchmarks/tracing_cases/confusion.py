@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from aikido_torch.trace import attribute_windows, facts_of, read
+from aikido_torch.trace import facts_of, read
+from aikido_torch.trace.analyze._attribute import attribute_windows
 from benchmarks.common import Result
 from benchmarks.lab import Lab, Link, Program
 from benchmarks.tracing_cases import plan

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import trace
 from aikido_torch.testing import run_ranks
+from aikido_torch.trace.record import _record, _spans
 from benchmarks import instructions, programs
 from benchmarks.common import Result
 from benchmarks.models import make_digits_model
@@ -82,7 +83,7 @@ def one_rank(rank: int, size: int, steps: int) -> Step:
     trace.start()
     run(TRACED)
     trace.stop()
-    calls = [s for s in trace.take().spans if s.kind == trace.Kind.OPERATION]
+    calls = [s for s in _record.take().spans if s.kind == _spans.Kind.OPERATION]
     elements = sum(call.bytes for call in calls) // 4 // len(calls)
     return Step(cpu_s, len(calls) / TRACED, elements)
 

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from aikido_torch import trace
 from aikido_torch._backend import recorder_of_process
 from aikido_torch.testing import run_ranks
+from aikido_torch.trace.record import _record
 from benchmarks.common import Result
 
 SIZE = 2
@@ -49,7 +50,7 @@ def one_rank(rank: int, size: int, steps: int) -> tuple[int, int]:
     for _ in range(FILLING):
         dist.all_reduce(tensor.fill_(1.0))
     trace.stop()
-    trace.take()
+    _record.take()
     before = run(FILLING)
     return before, run(steps)
 

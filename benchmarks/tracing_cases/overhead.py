@@ -28,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import trace
 from aikido_torch.testing import run_ranks
+from aikido_torch.trace.record import _record
 from benchmarks.common import Result
 
 SIZE = 4
@@ -151,7 +152,7 @@ class Training:
         yield
         if watch is not None:
             trace.stop()
-            trace.take()
+            _record.take()
             watch.remove()
 
 

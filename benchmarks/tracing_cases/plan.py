@@ -8,7 +8,9 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aikido_torch.trace import StepFacts, Verdict, attribute_windows
+from aikido_torch.trace.analyze._attribute import attribute_windows
+from aikido_torch.trace.analyze._step_facts import StepFacts
+from aikido_torch.trace.analyze._verdict import Verdict
 from benchmarks.tracing_cases.simulate import CAUSES
 
 # Duration of a fault, and of the healthy time after it. A window that begins in a phase

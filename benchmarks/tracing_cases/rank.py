@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from aikido_torch import trace
+from aikido_torch.trace.record import _record
 from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit
 from benchmarks.tracing_cases.plan import Phase, late_s
@@ -80,7 +81,7 @@ def main(folder: str, plan: str, for_s: float) -> None:
         out.square().mean().backward()
         optimizer.step()
         if watch.step % TAKE_EVERY == 0:
-            dumps.append(trace.take())
+            dumps.append(_record.take())
             ends.fill_(float(time.monotonic() - begin > for_s))
             dist.all_reduce(ends)
             if ends.item() > 0:

@@ -9,7 +9,8 @@ Links have known rates, and each rank has a clock of its own.
 import random
 from dataclasses import dataclass, field
 
-from aikido_torch.trace import Clock, Dump, Kind, Span
+from aikido_torch.trace.record._dump import Clock, Dump
+from aikido_torch.trace.record._spans import Kind, Span
 
 CAUSES = ("compute", "input", "network in", "network out", "host stopped", "none")
 NAMES = ["default", "data", "forward", "backward", "optimizer", "wait"]

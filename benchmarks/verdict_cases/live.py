@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from aikido_torch.testing import run_ranks
-from aikido_torch.trace import Verdict, attribute, facts_of
+from aikido_torch.trace import attribute, facts_of
+from aikido_torch.trace.analyze._verdict import Verdict
 from benchmarks.common import Result
 from benchmarks.lab import Lab
 from benchmarks.tracing_cases import confusion, plan

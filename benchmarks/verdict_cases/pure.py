@@ -9,7 +9,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from aikido_torch.trace import Verdict, attribute
+from aikido_torch.trace import attribute
+from aikido_torch.trace.analyze._verdict import Verdict
 from benchmarks.common import Result
 from benchmarks.verdict_cases.windows import (
     CAUSES,

@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import pipeline, trace
+from aikido_torch.pipeline.plan import _profile
+from aikido_torch.trace.record import _dump, _record
 
 __all__ = ["STEPS", "Disturbance", "Phase", "train"]
 
@@ -174,7 +176,7 @@ def _stolen_s() -> float:
 
 def train(
     rank: int, size: int, wrapper: str, phases: list[Phase]
-) -> list[tuple[trace.Dump, Disturbance]]:
+) -> list[tuple[_dump.Dump, Disturbance]]:
     """By phase: the dump, with one step more than the phase, and the disturbance."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -201,7 +203,7 @@ def _undisturbed(measure: Callable[[Waits], T]) -> tuple[T, Disturbance]:
     return min(tries, key=lambda each: each[1].size)
 
 
-def _traced(step: Any, rank: int, phase: Phase, waits: Waits) -> trace.Dump:
+def _traced(step: Any, rank: int, phase: Phase, waits: Waits) -> _dump.Dump:
     trace.start()
     for number in range(STEPS + 1):
         time.sleep(0.001 + phase.late_s("loop", rank, number))
@@ -210,7 +212,7 @@ def _traced(step: Any, rank: int, phase: Phase, waits: Waits) -> trace.Dump:
         step(rank, phase, number)
         waits.end_step()
     trace.stop()
-    return trace.take()
+    return _record.take()
 
 
 def _step_of(wrapper: str, size: int) -> Any:
@@ -258,13 +260,13 @@ def _plan_of(stages: list[Slow], rank: int, batch: torch.Tensor) -> Any:
     """
     pipe = _pipe(stages)
 
-    def measure(waits: Waits) -> trace.Dump:
+    def measure(waits: Waits) -> _dump.Dump:
         trace.start()
         for _ in range(STEPS):
             pipe.train_step(batch, batch)
             waits.end_step()
         trace.stop()
-        return trace.take()
+        return _record.take()
 
     dump, _ = _undisturbed(measure)
     steps = [facts.ranks[rank].stages for facts in trace.facts_of([dump])]
@@ -272,7 +274,7 @@ def _plan_of(stages: list[Slow], rank: int, batch: torch.Tensor) -> Any:
     told[rank] = 1e3 * statistics.median(s[rank] for s in steps if rank in s)
     dist.all_reduce(told)
     none = [0.0] * len(stages)
-    profile = pipeline.chain(
+    profile = _profile.chain(
         forward_ms=told.tolist(), backward_ms=none, activation_bytes=none,
         parameter_bytes=none,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aikido_torch.trace import RankStep, StepFacts
+from aikido_torch.trace.analyze._step_facts import RankStep, StepFacts
 
 __all__ = ["CAUSES", "PATTERNS", "SHAPES", "Cell", "can_tell", "window_of"]
 

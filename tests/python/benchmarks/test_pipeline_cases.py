@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aikido_torch import pipeline
+from aikido_torch.pipeline.plan import _profile
 from benchmarks.pipeline_cases import layers, plan, records, runs, slow_link, throughput
 from benchmarks.pipeline_cases.layers import Spec
 from benchmarks.pipeline_cases.plan import Plan, Run
@@ -20,7 +21,7 @@ BANDWIDTH = 3e6
 
 def profile_of(specs, **_):
     """The profile if layers take exactly their given times."""
-    return pipeline.chain(
+    return _profile.chain(
         forward_ms=[spec.forward_ms for spec in specs],
         backward_ms=[spec.backward_ms for spec in specs],
         activation_bytes=[spec.output_bytes for spec in specs],

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from aikido_torch.trace import RankStep, StepFacts
+from aikido_torch.trace.analyze._step_facts import RankStep, StepFacts
 from benchmarks import tracing
 from benchmarks.common import Result
 from benchmarks.lab import script

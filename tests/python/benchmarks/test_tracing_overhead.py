@@ -4,8 +4,8 @@
 
 import pytest
 
-from aikido_torch import trace
 from aikido_torch._backend import recorder_of_process
+from aikido_torch.trace.record import _record, _spans
 from benchmarks.tracing_cases import overhead
 
 
@@ -74,8 +74,8 @@ def test_an_arm_is_what_it_says(group_of_one, arm, hooks, parts):
     with training.traced(arm, listens=False):
         assert len(training.optimizer._optimizer_step_post_hooks) == hooks
         training.step()
-        taken = trace.take()
-        sections = [span for span in taken.spans if span.kind == trace.Kind.SECTION]
+        taken = _record.take()
+        sections = [span for span in taken.spans if span.kind == _spans.Kind.SECTION]
         assert len({span.name for span in sections} - {"wait"}) == parts
     assert not training.optimizer._optimizer_step_post_hooks
     assert not recorder.is_armed

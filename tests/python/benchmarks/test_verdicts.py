@@ -9,7 +9,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from aikido_torch.trace import Culprit, Verdict, attribute
+from aikido_torch.trace import attribute
+from aikido_torch.trace.analyze._verdict import Culprit, Verdict
 from benchmarks.verdict_cases import live, pure, training
 from benchmarks.verdict_cases.training import Phase
 from benchmarks.verdict_cases.windows import (

@@ -15,7 +15,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from aikido_torch.testing import RanksFailedError, run_ranks
+from aikido_torch.testing import run_ranks
+from aikido_torch.testing._ranks import RanksFailedError
 from harness.execution import judge, run
 from harness.programs import Program, Step, program, shorter, size_of
 

@@ -47,7 +47,8 @@ import torch.distributed as dist
 
 from aikido_torch import Options
 from aikido_torch.errors import AikidoError
-from aikido_torch.testing import hold_python_lock, late
+from aikido_torch.testing import late
+from aikido_torch.testing._faults import hold_python_lock
 from harness import operations as ops
 from harness.cpu_waits import cpu_waits, waited_between
 from harness.execution import differences

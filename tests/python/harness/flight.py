@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from aikido_torch.trace import Dump, write_flight_recorder
+from aikido_torch.trace import write_flight_recorder
+from aikido_torch.trace.record._dump import Dump
 
 
 def analysed(folder: Path, dumps: Iterable[Dump]) -> list[Any]:

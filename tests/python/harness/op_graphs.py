@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """Graphs of iterations with known orders."""
 
-from aikido_torch.ordering import Op, OpGraph
+from aikido_torch._C import Op, OpGraph
 
 
 def chain(transfers, computes):

@@ -9,7 +9,7 @@ from collections import defaultdict
 import torch
 from torch import nn
 
-from aikido_torch.pipeline import Schedule
+from aikido_torch.pipeline.plan._schedule import Schedule
 from aikido_torch.pipeline.runtime._executor import Executor, Program
 from aikido_torch.pipeline.runtime._stage import StageRun
 

@@ -2,7 +2,8 @@
 # Copyright (c) the aikido authors
 """Trace dumps with hand-written spans."""
 
-from aikido_torch.trace import Clock, Dump, Kind, Span, SpanOutcome
+from aikido_torch.trace.record._dump import Clock, Dump
+from aikido_torch.trace.record._spans import Kind, Span, SpanOutcome
 
 MS = 1_000_000
 

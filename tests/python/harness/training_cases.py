@@ -41,7 +41,8 @@ from aikido_torch import Options, ddp
 from aikido_torch.ddp import StateCopy
 from aikido_torch.errors import RanksMayDifferWarning
 from aikido_torch.straggler import SkipStraggler
-from aikido_torch.testing import hold_python_lock, late
+from aikido_torch.testing import late
+from aikido_torch.testing._faults import hold_python_lock
 from harness.pool import Member, MemberLostError, Pool
 from harness.trained_models import MODELS, OPTIMIZERS, batch_for, make_model
 

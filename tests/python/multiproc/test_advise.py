@@ -13,7 +13,7 @@ import aikido_torch
 from aikido_torch import trace
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
-from aikido_torch.trace import Verdict
+from aikido_torch.trace.analyze._verdict import Verdict
 
 SLOW = 2
 WAITS = SkipStraggler(floor_ms=2000.0, ceiling_ms=2000.0)

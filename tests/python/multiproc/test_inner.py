@@ -18,7 +18,8 @@ from aikido_torch import _inner
 from aikido_torch._backend import backend_of
 from aikido_torch.straggler import SkipStraggler, WaitAll
 from aikido_torch.testing import run_ranks
-from aikido_torch.trace import Kind
+from aikido_torch.trace.record import _record
+from aikido_torch.trace.record._spans import Kind
 from harness import fake_device
 from harness.every_call import all_calls, flat_calls
 from harness.failures import raised
@@ -202,7 +203,7 @@ def mix_calls(rank, size):
     for work in works:
         work.wait()
     aikido_torch.trace.stop()
-    spans = [s for s in aikido_torch.trace.take().spans if s.kind == Kind.OPERATION]
+    spans = [s for s in _record.take().spans if s.kind == Kind.OPERATION]
     numbers = sorted(s.number - before for s in spans if s.number > before)
     right = all(t.cpu().tolist() == [3] * 4 for t in tensors)
     return right, backend_of(None).num_calls - before, numbers, counts()

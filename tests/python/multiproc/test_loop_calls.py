@@ -20,7 +20,8 @@ from aikido_torch import ddp
 from aikido_torch.ddp import _handle, _loop_calls
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
-from aikido_torch.testing import RanksFailedError, late, run_ranks
+from aikido_torch.testing import late, run_ranks
+from aikido_torch.testing._ranks import RanksFailedError
 
 POLICY = SkipStraggler(floor_ms=20, ceiling_ms=20)
 LATE = 2

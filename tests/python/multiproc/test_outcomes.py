@@ -12,7 +12,8 @@ import aikido_torch
 from aikido_torch import Options, _backend
 from aikido_torch.errors import AikidoError
 from aikido_torch.straggler import SkipStraggler, WaitAll
-from aikido_torch.testing import hold_python_lock, late, run_ranks
+from aikido_torch.testing import late, run_ranks
+from aikido_torch.testing._faults import hold_python_lock
 
 pytestmark = pytest.mark.alone
 

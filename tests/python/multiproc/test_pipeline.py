@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import pipeline
+from aikido_torch.pipeline.plan import _profile, _schedule
 from aikido_torch.pipeline.plan._place import placed, ranks_of
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.beside
 
 
 def make(text, make_optimizer=sgd, **options):
-    schedule = pipeline.Schedule.parse(text)
+    schedule = _schedule.Schedule.parse(text)
     return pipeline.Pipeline(
         layered(len(schedule.stages)),
         schedule=schedule,
@@ -45,7 +46,7 @@ def train_batches(rank, size, text, rows, steps):
 
 
 def reference_of(text, runs, make_optimizer=adam):
-    schedule = pipeline.Schedule.parse(text)
+    schedule = _schedule.Schedule.parse(text)
     parts = layered(len(schedule.stages)), schedule, make_optimizer, squared
     reference = Reference(*parts)
     return reference, [reference.run(batches) for batches in runs]
@@ -219,7 +220,7 @@ def test_groups_can_be_made_after_a_pipeline_on_some_of_the_ranks():
 
 
 def plan_of_rank_0(rank, size):
-    profile = pipeline.chain(
+    profile = _profile.chain(
         forward_ms=[1, 2], backward_ms=[2, 4],
         activation_bytes=[10, 10], parameter_bytes=[10, 10],
     )  # fmt: skip
@@ -268,7 +269,7 @@ def test_all_ranks_adapt_equally_and_continue_training():
     assert len({tuple(reasons) for *_, reasons in results}) == 1
     text, (first, *_) = results[0][2:]
     assert "turns follow how slow ranks" in first
-    stages = pipeline.Schedule.parse(text).ranks
+    stages = _schedule.Schedule.parse(text).ranks
     done = [sum(it.kind == "forward" for it in stages[rank]) for rank in range(3)]
     assert done[1] < min(done[0], done[2])
     # The replicas sum other micro-batches than before, which changes the last digits.

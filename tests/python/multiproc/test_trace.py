@@ -22,7 +22,10 @@ from aikido_torch import Options, trace
 from aikido_torch._backend import backend_of, recorder_of_process
 from aikido_torch.straggler import ActiveBackup
 from aikido_torch.testing import run_ranks
-from aikido_torch.trace import Kind, SpanOutcome
+from aikido_torch.trace.analyze import _pauses, _summary
+from aikido_torch.trace.export import _chrome, _html
+from aikido_torch.trace.record import _record
+from aikido_torch.trace.record._spans import Kind, SpanOutcome
 from aikido_torch.trace.record._trace_store import Board, base_of
 from harness.flight import analysed, is_at_odds
 
@@ -36,7 +39,7 @@ def one_is_late(rank, size, late_s):
         time.sleep(late_s)
     dist.all_reduce(torch.ones(1 << 20))
     trace.stop()
-    return trace.take()
+    return _record.take()
 
 
 def test_waiting_for_a_late_rank_is_separate_from_the_transfer():
@@ -84,7 +87,7 @@ def test_received_bytes_match_the_sent_bytes():
 def clocks(rank, size):
     dist.barrier()
     time.sleep(0.3)
-    return trace.take().clock
+    return _record.take().clock
 
 
 @pytest.mark.alone
@@ -108,7 +111,7 @@ def pairs(rank, size, late_s):
         time.sleep(late_s)
     dist.all_reduce(torch.ones(1 << 20), group=own)
     trace.stop()
-    return trace.take(), trace.take(group=own)
+    return _record.take(), _record.take(group=own)
 
 
 def test_peers_in_subgroups_are_named_by_their_rank_of_the_job():
@@ -128,7 +131,7 @@ def test_peers_in_subgroups_are_named_by_their_rank_of_the_job():
         if dump.rank % 2 == 0:
             assert calls[1].peer == other
     assert [(dump.rank, dump.size) for dump in of_pairs] == [(r, 4) for r in range(4)]
-    ranks = trace.summarize(dumps).ranks
+    ranks = _summary.summarize(dumps).ranks
     assert [ranks[r].num_calls for r in range(4)] == [2] * 4
     assert ranks[1].last >= 0.5
     assert ranks[3].last >= 0.5
@@ -147,12 +150,12 @@ def one_does_not_call(rank, size):
     if rank < 2:
         work.wait()
     dist.barrier()
-    dump = trace.take()
+    dump = _record.take()
     dist.barrier()
     if rank == 3:
         work = dist.all_reduce(torch.ones(64), group=own, async_op=True)
     work.wait()
-    return dump, trace.take()
+    return dump, _record.take()
 
 
 def test_the_tool_of_torch_names_the_rank_without_the_hanging_call(tmp_path):
@@ -191,7 +194,7 @@ def one_primary_is_late(rank, size, num_calls, late_calls):
         outcomes.append([(s.num_elements, s.contributors, s.stand_ins) for s in shards])
     dist.barrier()
     trace.stop()
-    return trace.take(), outcomes
+    return _record.take(), outcomes
 
 
 def test_a_report_names_the_backup_of_a_late_primary(tmp_path, capsys):
@@ -218,11 +221,11 @@ def test_a_report_names_the_backup_of_a_late_primary(tmp_path, capsys):
     assert expected[2][2] > 0
     assert expected[2][5] > 0
     for some in (dumps, dumps[:1], dumps[3:]):
-        found = trace.summarize(some).backups
+        found = _summary.summarize(some).backups
         assert {each.primary: astuple(each) for each in found} == expected
     trace.report(dumps)
     assert "Primaries and who stood in for them" in capsys.readouterr().out
-    trace.write_html(tmp_path / "report.html", dumps)
+    _html.write_html(tmp_path / "report.html", dumps)
     row = f"<tr><td>2</td><td>3</td><td>{expected[2][2]}</td>"
     assert row in (tmp_path / "report.html").read_text()
 
@@ -250,7 +253,7 @@ def overtake(rank, size, num_bulk, num_urgent):
     trace.stop()
     counters = backend_of(None).counters
     dist.barrier()
-    return trace.take(), counters["preemptions"]
+    return _record.take(), counters["preemptions"]
 
 
 def test_an_overtaken_message_has_pauses_that_name_the_urgent_ones(tmp_path):
@@ -258,7 +261,9 @@ def test_an_overtaken_message_has_pauses_that_name_the_urgent_ones(tmp_path):
     dumps, preemptions = zip(
         *run_ranks(2, overtake, 4, 20, options=through_sockets), strict=True
     )
-    pauses = [p for p in trace.pauses_of(dumps[0].spans) if p.by and p.by.priority == 7]
+    pauses = [
+        p for p in _pauses.pauses_of(dumps[0].spans) if p.by and p.by.priority == 7
+    ]
     # One pause can hold several urgent messages.
     assert 0 < len(pauses) <= preemptions[0] <= 3 * len(pauses)
     for pause in pauses:
@@ -268,7 +273,7 @@ def test_an_overtaken_message_has_pauses_that_name_the_urgent_ones(tmp_path):
         assert pause.message.first_ns < pause.begin_ns
         assert pause.begin_ns < pause.end_ns < pause.message.end_ns
         assert pause.by.bytes == 4 * 1024
-    trace.write_chrome(tmp_path / "all.json", dumps)
+    _chrome.write_chrome(tmp_path / "all.json", dumps)
     listed = json.loads((tmp_path / "all.json").read_text())["traceEvents"]
     shown = [e for e in listed if e.get("cat") == "pause" and e["pid"] == 0]
     named = [e for e in shown if e["name"] == "paused for priority 7"]
@@ -289,7 +294,7 @@ def train(rank, size):
         optimizer.zero_grad()
         model(torch.randn(4, 64)).sum().backward()
         optimizer.step()
-    return trace.take()
+    return _record.take()
 
 
 def test_calls_of_a_training_belong_to_its_steps():
@@ -315,7 +320,7 @@ def train_until_traced(rank, size, file):
     watch = trace.watch(model, optimizer)
     arming = None
     if rank == 0:
-        address = trace.address()
+        address = _record.address()
         command = [
             sys.executable,
             "-m",

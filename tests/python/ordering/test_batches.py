@@ -3,7 +3,8 @@
 import pytest
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.ordering import LinkCost, plan_batches, simulate, windows
+from aikido_torch.ordering import LinkCost, simulate
+from aikido_torch.ordering._batches import plan_batches, windows
 from harness.op_graphs import iteration
 
 LAST_FIRST = ["g2", "g1", "g0"]

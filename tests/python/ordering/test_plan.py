@@ -5,15 +5,10 @@ import random
 
 import pytest
 
+from aikido_torch._C import Op, OpGraph
 from aikido_torch.errors import ConfigError
-from aikido_torch.ordering import (
-    LinkCost,
-    Op,
-    OpGraph,
-    plan_batches,
-    plan_iteration,
-    simulate,
-)
+from aikido_torch.ordering import LinkCost, plan_iteration, simulate
+from aikido_torch.ordering._batches import plan_batches
 from harness.op_graphs import iteration
 
 

@@ -2,7 +2,8 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ordering import plot_timelines, simulate
+from aikido_torch.ordering import simulate
+from aikido_torch.ordering._plot import plot_timelines
 from harness.op_graphs import iteration
 
 

@@ -8,7 +8,8 @@ from rich.console import Console
 from torch import nn
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.ordering import Captured, CapturedLayer, LinkCost, report
+from aikido_torch.ordering import LinkCost, report
+from aikido_torch.ordering._capture import Captured, CapturedLayer
 
 LINK = LinkCost(alpha_s=0, beta_s=1)
 

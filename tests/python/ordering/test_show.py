@@ -4,7 +4,9 @@ import io
 
 from rich.console import Console
 
-from aikido_torch.ordering import Op, OpGraph, show_timelines, simulate
+from aikido_torch._C import Op, OpGraph
+from aikido_torch.ordering import simulate
+from aikido_torch.ordering._show import show_timelines
 from harness.op_graphs import chain, iteration
 
 

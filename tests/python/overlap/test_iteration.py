@@ -2,7 +2,8 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ordering import LinkCost, simulate, windows
+from aikido_torch.ordering import LinkCost, simulate
+from aikido_torch.ordering._batches import windows
 from aikido_torch.overlap._iteration import (
     Iteration,
     IterationWatch,

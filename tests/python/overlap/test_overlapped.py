@@ -19,6 +19,7 @@ from aikido_torch import trace
 from aikido_torch.errors import ConfigError
 from aikido_torch.overlap import OverlappedDataParallel, _parameter_usage
 from aikido_torch.straggler import SkipStraggler
+from aikido_torch.trace.record import _record, _spans
 from harness.plain_buckets import plain_buckets
 
 
@@ -421,7 +422,7 @@ def test_hooks_of_the_optimizer_see_whole_steps(pair):
 
 def test_watching_counts_steps_and_leaves_them_in_parts(pair):
     watch = trace.watch(pair.model, pair.of_net, first_step=40, control=False)
-    trace.take()
+    _record.take()
     trace.start()
     for number in range(6):
         pair.step(number)
@@ -430,8 +431,8 @@ def test_watching_counts_steps_and_leaves_them_in_parts(pair):
     trace.stop()
     assert watch.step == 47
     watch.remove()
-    taken = trace.take()
-    sections = [s for s in taken.spans if s.kind == trace.Kind.SECTION]
+    taken = _record.take()
+    sections = [s for s in taken.spans if s.kind == _spans.Kind.SECTION]
     steps = [s.step for s in sections if taken.names[s.name] == "optimizer"]
     assert sorted(steps) == list(range(40, 47))
     pair.check()

@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from aikido_torch.ordering import LinkCost, collective_time
+from aikido_torch.ordering import LinkCost
+from aikido_torch.ordering._costs import collective_time
 from aikido_torch.overlap._iteration import Iteration
 from aikido_torch.overlap._layout import planned
 from aikido_torch.overlap._report import message_cost, show

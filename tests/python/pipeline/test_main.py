@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from aikido_torch import pipeline
 from aikido_torch.pipeline.__main__ import app
+from aikido_torch.pipeline.plan import _profile
 
 VGG16 = str(Path(__file__).parents[2] / "data/pipedream/vgg16.txt")
 
@@ -28,7 +29,7 @@ def test_a_plan_is_printed_and_written(tmp_path):
     assert written["text"] == "3-1"
     assert written["period_s"] == pytest.approx(0.205520896, rel=1e-9)
     assert [stage["replicas"] for stage in written["stages"]] == [[3], [1]]
-    layers = pipeline.read_profile(staged).layers
+    layers = _profile.read_profile(staged).layers
     assert {layer.stage for layer in layers} == {0, 1}
 
 

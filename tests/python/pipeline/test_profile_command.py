@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
 from aikido_torch.pipeline.__main__ import app
 from aikido_torch.pipeline._profile_command import made_by, sample
+from aikido_torch.pipeline.plan import _profile
 
 
 def run(*arguments):
@@ -26,7 +26,7 @@ def test_a_model_is_profiled_and_the_profile_cut(tmp_path):
     assert "Layers, found by export" in result.output
     assert "blocks.0" in result.output
     assert "times as long" in result.output
-    profile = pipeline.read_profile(file)
+    profile = _profile.read_profile(file)
     assert [layer.id for layer in profile.layers] == ["stem", "blocks.0", "head"]
     assert profile.layers[2].activation_bytes == 2 * 10 * 4
     result = run(
@@ -34,7 +34,7 @@ def test_a_model_is_profiled_and_the_profile_cut(tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert "Plan 1-1" in result.output
-    stages = [layer.stage for layer in pipeline.read_profile(staged).layers]
+    stages = [layer.stage for layer in _profile.read_profile(staged).layers]
     assert stages[0] == 0
     assert stages[-1] == 1
 

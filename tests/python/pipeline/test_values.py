@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from aikido_torch import pipeline
+from aikido_torch import _C, pipeline
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline.plan import _profile, _schedule
 
 DATA = Path(__file__).parents[2] / "data/pipedream"
 
 
 def profile():
-    return pipeline.read_profile(DATA / "alexnet.txt")
+    return _profile.read_profile(DATA / "alexnet.txt")
 
 
 def plan(machines=4):
@@ -27,7 +28,7 @@ def schedule(micro_batches=8):
 
 
 VALUES = {
-    "Profile": (profile, lambda: pipeline.read_profile(DATA / "vgg16.txt")),
+    "Profile": (profile, lambda: _profile.read_profile(DATA / "vgg16.txt")),
     "profile with stages": (lambda: profile().with_stages(plan()), profile),
     "Layer": (lambda: profile().layers[3], lambda: profile().layers[4]),
     "Plan": (plan, lambda: plan(8)),
@@ -65,7 +66,7 @@ def test_values_compare_hash_copy_and_pickle(kind):
 
 def test_a_schedule_parsed_from_text_equals_the_original():
     made = schedule()
-    assert pipeline.Schedule.parse(made.text()) == made
+    assert _schedule.Schedule.parse(made.text()) == made
     unpickled = pickle.loads(pickle.dumps(made))
     assert unpickled.options == made.options
     assert unpickled.remade(micro_batches=9) == schedule(9)
@@ -73,10 +74,10 @@ def test_a_schedule_parsed_from_text_equals_the_original():
 
 def test_a_pickle_of_another_version_is_refused():
     with pytest.raises((ValueError, TypeError, RuntimeError)):
-        pipeline.Plan.__new__(pipeline.Plan).__setstate__((1, 2, 3))
+        _C.Plan.__new__(_C.Plan).__setstate__((1, 2, 3))
     layers, _ = profile().__getstate__()
     with pytest.raises(ConfigError, match="needs itself"):
-        pipeline.Profile.__new__(pipeline.Profile).__setstate__((layers, ((0, 0),)))
+        _C.Profile.__new__(_C.Profile).__setstate__((layers, ((0, 0),)))
 
 
 @pytest.mark.parametrize(
@@ -92,11 +93,11 @@ def test_a_pickle_of_another_version_is_refused():
 )
 def test_figures_of_a_layer_must_be_numbers(arguments, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        pipeline.Layer(**({"id": "a"} | arguments))
+        _C.Layer(**({"id": "a"} | arguments))
 
 
 def test_a_profile_has_layers_and_edges():
     with pytest.raises(ConfigError, match="layers is a list of Layer, not"):
-        pipeline.Profile(["a"], [])
+        _C.Profile(["a"], [])
     with pytest.raises(ConfigError, match="edges is a list of pairs of ids"):
-        pipeline.Profile([pipeline.Layer("a")], [("a", "b", "c")])
+        _C.Profile([_C.Layer("a")], [("a", "b", "c")])

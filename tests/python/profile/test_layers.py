@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from aikido_torch import pipeline
+from aikido_torch import _C, pipeline
 from aikido_torch.errors import ConfigError
 from aikido_torch.profile._evaluate import evaluate
 from aikido_torch.profile._layers import parts_of
@@ -374,8 +374,8 @@ def test_layers_of_any_graph_depend_on_each_other_as_in_the_model(steps):
     steps = [("add", 0, 0), *steps]
     model = _Random(steps)
     found = parts(model, torch.ones(2, 2), way=trace_fx)
-    layers = [pipeline.Layer(part.id) for part in found]
-    pipeline.Profile(layers, list(edges(found)))  # refuses cycles
+    layers = [_C.Layer(part.id) for part in found]
+    _C.Profile(layers, list(edges(found)))  # refuses cycles
     order = {part.id: i for i, part in enumerate(found)}
     assert all(order[a] < order[b] for a, b in edges(found))
     above = {part.id: {part.id} for part in found}

@@ -9,6 +9,8 @@ from torch import nn
 
 from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline.plan import _profile
+from aikido_torch.profile import _profiler
 from aikido_torch.profile._timing import CpuStopwatch
 from harness.layered_models import (
     BranchesInTime,
@@ -238,8 +240,8 @@ def test_a_profile_is_written_read_and_cut(make, tmp_path):
         TwoTowers: (torch.ones(2, 4), torch.ones(2, 6)),
     }[make]
     profile = pipeline.profile_model(make(), given, **QUICK)
-    pipeline.write_profile(tmp_path / "profile.txt", profile)
-    again = pipeline.read_profile(tmp_path / "profile.txt")
+    _profile.write_profile(tmp_path / "profile.txt", profile)
+    again = _profile.read_profile(tmp_path / "profile.txt")
     assert again.text() == profile.text()
     assert times(again) == times(profile)
     plan = pipeline.partition(again, machines=2, bandwidth=1e9, straight=True)
@@ -408,7 +410,7 @@ def test_layers_are_measured_in_the_order_of_their_calls():
     model = BranchesInTime(
         [(0.001, 0.002), (0.004, 0.008), (0.003, 0.003)], spend=clock.spend
     )
-    measured = pipeline.measure_calls(
+    measured = _profiler.measure_calls(
         model, torch.ones(4, 2), stopwatch=CpuStopwatch(clock)
     )
     assert measured.trace == "calls"

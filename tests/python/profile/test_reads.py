@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from aikido_torch import pipeline
+from aikido_torch.profile import _profiler
 
 
 class Gate(nn.Module):
@@ -81,6 +82,6 @@ def test_only_some_of_many_places_are_named():
         return first and second and third and fourth
 
     with pytest.warns(UserWarning, match="and 1 more"):
-        pipeline.measure_calls(
+        _profiler.measure_calls(
             model_of(choose), torch.ones(2, 4), repeats=1, warm_up=0, progress=False
         )

@@ -3,9 +3,9 @@
 import pytest
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import StepCounters
 from aikido_torch.straggler._contributions import Contributions
 from aikido_torch.straggler._progress import progress_of
+from aikido_torch.straggler._steps import StepCounters
 
 
 def steps_of(*missing, num_ranks=4, step_s=0.1, begin=7.0):

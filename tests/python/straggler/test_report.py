@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from aikido_torch.straggler import StepCounters, Steps, Waiting, report
+from aikido_torch.straggler import report
 from aikido_torch.straggler._contributions import Contributions
+from aikido_torch.straggler._steps import StepCounters, Steps
+from aikido_torch.straggler._waiting import Waiting
 
 
 def outcome(skipped=(), reason="deadline", deadline_ms=0.0, stand_ins=()):

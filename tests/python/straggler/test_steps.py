@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 from types import SimpleNamespace
 
-from aikido_torch.straggler import StepCounters
+from aikido_torch.straggler._steps import StepCounters
 
 
 def outcome(

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from aikido_torch.testing import hold_python_lock, late
+from aikido_torch.testing import late
+from aikido_torch.testing._faults import hold_python_lock
 
 _PROGRAM = """
 import time

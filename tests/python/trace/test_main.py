@@ -5,8 +5,8 @@ import json
 from torch.distributed import FileStore
 from typer.testing import CliRunner
 
-from aikido_torch.trace import Kind
 from aikido_torch.trace.__main__ import app
+from aikido_torch.trace.record._spans import Kind
 from aikido_torch.trace.record._trace_store import Board
 from benchmarks.tracing_cases.simulate import Injected, Model
 from harness.traces import dump, span

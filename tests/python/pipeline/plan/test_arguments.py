@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from aikido_torch import pipeline
+from aikido_torch import _C, pipeline
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline.plan import _profile
 from aikido_torch.pipeline.plan._arguments import (
     number,
     numbers,
@@ -120,9 +121,9 @@ def test_times_with_wrong_types_are_refused_by_name(call, sentence):
         (lambda: pipeline.Moving(bytes_per_s=10**400), "bytes_per_s has 1e400"),
         (lambda: pipeline.recut("folder", [], before=2.5), r"before has 2\.5"),
         (lambda: pipeline.recut("folder", [], before=0), "before is 0; it takes 1"),
-        (lambda: pipeline.read_profile(3), "path is a int"),
-        (lambda: pipeline.Profile.parse(3), "text of a profile is 3; pass a str"),
-        (lambda: pipeline.Profile.parse(b"a"), "text of a profile is b'a'; pass a str"),
+        (lambda: _profile.read_profile(3), "path is a int"),
+        (lambda: _C.Profile.parse(3), "text of a profile is 3; pass a str"),
+        (lambda: _C.Profile.parse(b"a"), "text of a profile is b'a'; pass a str"),
         (lambda: pipeline.cut(torch.nn.Sequential(), "3-1"), "plan is a str"),
         (lambda: chain(forward_ms="12"), "forward_ms has '12'; it takes numbers"),
         (lambda: chain(backward_ms=[1, 10**400]), "backward_ms has 1e400"),
@@ -135,4 +136,4 @@ def test_related_functions_name_a_refused_argument(call, sentence):
 
 def chain(**changes):
     names = ("forward_ms", "backward_ms", "activation_bytes", "parameter_bytes")
-    return pipeline.chain(**({name: [1, 2] for name in names} | changes))
+    return _profile.chain(**({name: [1, 2] for name in names} | changes))

@@ -6,6 +6,7 @@ from torch import nn
 
 from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline.plan import _profile
 
 
 class Block(nn.Module):
@@ -23,7 +24,7 @@ def make():
 
 
 def plan_of(ids, times, machines):
-    profile = pipeline.chain(
+    profile = _profile.chain(
         ids=ids,
         forward_ms=times,
         backward_ms=times,

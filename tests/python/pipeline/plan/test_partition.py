@@ -5,14 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aikido_torch import errors, pipeline
+from aikido_torch import _C, errors, pipeline
+from aikido_torch.pipeline.plan import _profile
 
 DATA = Path(__file__).parents[3] / "data/pipedream"
 
 
 @pytest.fixture(scope="module")
 def vgg16():
-    return pipeline.read_profile(DATA / "vgg16.txt")
+    return _profile.read_profile(DATA / "vgg16.txt")
 
 
 def test_vgg16_is_cut_as_published(vgg16):
@@ -112,7 +113,7 @@ def test_numbers_of_numpy_are_accepted(vgg16):
 
 
 def layer(name, ms, out):
-    return pipeline.Layer(
+    return _C.Layer(
         name,
         forward_ms=ms / 3,
         backward_ms=2 * ms / 3,
@@ -130,7 +131,7 @@ def test_towers_are_cut_optimally_in_any_order(order):
         "w": layer("w", 1, 1e3),
     }
     edges = [("x", "w"), ("y", "z"), ("z", "w")]
-    profile = pipeline.Profile([layers[name] for name in order], edges)
+    profile = _C.Profile([layers[name] for name in order], edges)
     plan = pipeline.partition(profile, machines=2, bandwidth=1e9)
     assert plan.period_s == pytest.approx(0.011)
     assert [sorted(stage.layers) for stage in plan.stages] == [["y", "z"], ["w", "x"]]
@@ -140,7 +141,7 @@ def test_towers_are_cut_optimally_in_any_order(order):
 def test_too_many_towers_are_refused_with_a_remedy():
     layers = [layer(f"table{i}", 1, 1e3) for i in range(26)] + [layer("top", 5, 1)]
     edges = [(one.id, "top") for one in layers[:-1]]
-    profile = pipeline.Profile(layers, edges)
+    profile = _C.Profile(layers, edges)
     with pytest.raises(errors.ConfigError, match=r"more than 5000 ways.*26 sources"):
         pipeline.partition(profile, machines=2, bandwidth=1e9)
     plan = pipeline.partition(
@@ -165,7 +166,7 @@ def inception(blocks, branches=4, length=7):
             ends.append(last)
         layers.append(layer(f"b{block}.concat", 0, 1e6))
         edges += [(end, layers[-1].id) for end in ends]
-    return pipeline.Profile(layers, edges)
+    return _C.Profile(layers, edges)
 
 
 @pytest.mark.parametrize("cost_model", ["paper", "published_code"])
@@ -199,7 +200,7 @@ def test_wide_branches_are_joined_with_a_log_message(cost_model, machines, caplo
 @pytest.mark.parametrize("memory", [None, 1e9])
 @pytest.mark.parametrize(("figure", "bandwidth"), [(1e308, 1e9), (1.0, 1e-308)])
 def test_figures_whose_sums_are_infinite_are_refused(figure, bandwidth, memory):
-    profile = pipeline.chain(
+    profile = _profile.chain(
         forward_ms=[figure] * 4, backward_ms=[figure] * 4,
         activation_bytes=[100.0] * 4, parameter_bytes=[100.0] * 4,
     )  # fmt: skip

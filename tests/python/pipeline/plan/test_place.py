@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from aikido_torch import pipeline
+from aikido_torch.pipeline.plan import _profile
 from aikido_torch.pipeline.plan._place import placed, ranks_of
 from harness.pipelines import (
     BatchFeed,
@@ -32,7 +33,7 @@ def test_ranks_are_numbered_group_by_group(text, ranks):
 
 def plan_of_groups():
     """Two groups with a pipeline each: sums inside a group are slow."""
-    profile = pipeline.chain(
+    profile = _profile.chain(
         forward_ms=[30, 30, 30, 30],
         backward_ms=[60, 60, 60, 60],
         activation_bytes=[1e6] * 4,

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from aikido_torch import errors, pipeline
+from aikido_torch import _C, errors, pipeline
+from aikido_torch.pipeline.plan import _profile
 
 DATA = Path(__file__).parents[3] / "data/pipedream"
 
 
 def test_a_published_profile_is_read_and_written_back(tmp_path):
-    read = pipeline.read_profile(DATA / "gnmt.txt")
+    read = _profile.read_profile(DATA / "gnmt.txt")
     assert len(read.layers) == 48
     lstm = next(layer for layer in read.layers if layer.description.startswith("LSTM"))
     assert lstm.id == "node7"
@@ -18,17 +19,17 @@ def test_a_published_profile_is_read_and_written_back(tmp_path):
     assert lstm.activation_bytes == 6291456 + 2 * 131072
     assert lstm.stage is None
     assert ("node6", "node7") in read.edges
-    pipeline.write_profile(tmp_path / "again.txt", read)
-    again = pipeline.read_profile(tmp_path / "again.txt")
+    _profile.write_profile(tmp_path / "again.txt", read)
+    again = _profile.read_profile(tmp_path / "again.txt")
     assert again.text() == read.text()
     assert again.edges == read.edges
 
 
 def test_a_profile_with_a_plan_has_the_stage_of_each_layer(tmp_path):
-    read = pipeline.read_profile(DATA / "alexnet.txt")
+    read = _profile.read_profile(DATA / "alexnet.txt")
     plan = pipeline.partition(read, machines=4, bandwidth=1e9)
-    pipeline.write_profile(tmp_path / "staged.txt", read, plan=plan)
-    staged = pipeline.read_profile(tmp_path / "staged.txt")
+    _profile.write_profile(tmp_path / "staged.txt", read, plan=plan)
+    staged = _profile.read_profile(tmp_path / "staged.txt")
     stages = {layer.id: layer.stage for layer in staged.layers}
     assert stages["node1"] == 0  # an input belongs to the first stage
     for number, stage in enumerate(plan.stages):
@@ -37,7 +38,7 @@ def test_a_profile_with_a_plan_has_the_stage_of_each_layer(tmp_path):
 
 
 def chain(number, prefix="layer"):
-    return pipeline.chain(
+    return _profile.chain(
         forward_ms=[1.0] * number, backward_ms=[2.0] * number,
         activation_bytes=[10.0] * number, parameter_bytes=[5.0] * number,
         ids=[f"{prefix}{i}" for i in range(number)],
@@ -50,7 +51,7 @@ def test_a_plan_of_another_profile_is_refused(tmp_path, other):
     with pytest.raises(errors.ConfigError, match="partition made of this profile"):
         other.with_stages(plan)
     with pytest.raises(errors.ConfigError, match="partition made of this profile"):
-        pipeline.write_profile(tmp_path / "staged.txt", other, plan=plan)
+        _profile.write_profile(tmp_path / "staged.txt", other, plan=plan)
     assert not (tmp_path / "staged.txt").exists()
 
 
@@ -60,23 +61,23 @@ def test_other_objects_are_not_written(tmp_path):
         (3, made, None), (tmp_path / "p", "x", None), (tmp_path / "p", made, 3)
     ):  # fmt: skip
         with pytest.raises(errors.ConfigError, match=r"^(path|profile|plan) is a "):
-            pipeline.write_profile(path, profile, plan=plan)
+            _profile.write_profile(path, profile, plan=plan)
 
 
 def test_a_broken_file_is_refused_with_its_name_and_line(tmp_path):
     path = tmp_path / "broken.txt"
     path.write_text("a -- Linear\n")
     with pytest.raises(errors.ConfigError, match=r'broken\.txt: line 1: "a -- Linear"'):
-        pipeline.read_profile(path)
+        _profile.read_profile(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(errors.ConfigError, match=r"broken\.txt: .*codec"):
-        pipeline.read_profile(path)
+        _profile.read_profile(path)
     with pytest.raises(FileNotFoundError):
-        pipeline.read_profile(tmp_path / "none.txt")
+        _profile.read_profile(tmp_path / "none.txt")
 
 
 def test_a_chain_has_an_edge_from_each_layer_to_the_next():
-    made = pipeline.chain(
+    made = _profile.chain(
         forward_ms=[1, 2, 3],
         backward_ms=[2, 4, 6],
         activation_bytes=[10, 20, 30],
@@ -92,7 +93,7 @@ def test_columns_of_unequal_lengths_are_refused_with_all_lengths():
         match="ids has 2, forward_ms has 2, backward_ms has 2, activation_bytes has 1, "
         "parameter_bytes has 2 entries",
     ):
-        pipeline.chain(
+        _profile.chain(
             forward_ms=[1, 2],
             backward_ms=[1, 2],
             activation_bytes=[1],
@@ -101,11 +102,11 @@ def test_columns_of_unequal_lengths_are_refused_with_all_lengths():
 
 
 def test_profiles_made_by_hand_are_checked():
-    layers = [pipeline.Layer("a", forward_ms=1), pipeline.Layer("b")]
-    assert pipeline.Profile(layers, [("a", "b")]).edges == [("a", "b")]
+    layers = [_C.Layer("a", forward_ms=1), _C.Layer("b")]
+    assert _C.Profile(layers, [("a", "b")]).edges == [("a", "b")]
     with pytest.raises(errors.ConfigError, match='needs a layer "c"'):
-        pipeline.Profile(layers, [("a", "c")])
+        _C.Profile(layers, [("a", "c")])
     with pytest.raises(errors.ConfigError, match='cycle: "a" -> "b" -> "a"'):
-        pipeline.Profile(layers, [("a", "b"), ("b", "a")])
+        _C.Profile(layers, [("a", "b"), ("b", "a")])
     with pytest.raises(errors.ConfigError, match='forward time of layer "a" is -1'):
-        pipeline.Profile([pipeline.Layer("a", forward_ms=-1)], [])
+        _C.Profile([_C.Layer("a", forward_ms=-1)], [])

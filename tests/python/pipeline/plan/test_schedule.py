@@ -4,6 +4,7 @@ import pytest
 
 from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline.plan import _profile, _schedule
 
 NAMES = ["gpipe", "1f1b", "1f1b_async", "interleaved_1f1b", "zero_bubble"]
 
@@ -14,7 +15,7 @@ def test_a_schedule_is_data_and_is_parsed_from_its_text(name):
     assert (made.name, made.micro_batches, made.stages) == (name, 4, [[0], [1]])
     assert made.weights == ("stash" if name == "1f1b_async" else "flush")
     assert repr(made) == f"<Schedule {name}, 2 stages, 4 micro-batches>"
-    read = pipeline.Schedule.parse(made.text())
+    read = _schedule.Schedule.parse(made.text())
     assert read.text() == made.text()
     assert [[it.text() for it in rank] for rank in read.ranks] == [
         [it.text() for it in rank] for rank in made.ranks
@@ -54,11 +55,11 @@ def test_an_invalid_schedule_is_refused_with_rank_and_instruction():
     assert e.value.rank == 0
     broken = made.text().replace("step1@1", "step1@2")
     with pytest.raises(ConfigError, match=r"^rank 1, instruction 8 \(step1@2\): the"):
-        pipeline.Schedule.parse(broken).validate()
+        _schedule.Schedule.parse(broken).validate()
     with pytest.raises(ConfigError, match=r"^rank 1, instruction 8 \(step1@2\): the"):
-        pipeline.Schedule.parse(broken).simulate()
+        _schedule.Schedule.parse(broken).simulate()
     with pytest.raises(ConfigError, match=r'^line 6: "F0\.0" is no instruction'):
-        pipeline.Schedule.parse(made.text().replace("F0.0@0", "F0.0"))
+        _schedule.Schedule.parse(made.text().replace("F0.0@0", "F0.0"))
 
 
 def test_options_change_the_schedule():
@@ -85,7 +86,7 @@ def test_options_change_the_schedule():
 
 
 def test_a_plan_determines_stages_and_replicas():
-    profile = pipeline.chain(
+    profile = _profile.chain(
         forward_ms=[3, 1],
         backward_ms=[6, 2],
         activation_bytes=[1, 1],

@@ -4,7 +4,9 @@ import io
 
 from rich.console import Console
 
-from aikido_torch import pipeline
+from aikido_torch import _C, pipeline
+from aikido_torch.pipeline.plan import _profile, _show
+from aikido_torch.profile import _profiler
 
 
 def printed(plan, width=80):
@@ -14,7 +16,7 @@ def printed(plan, width=80):
 
 
 def a_chain():
-    return pipeline.chain(
+    return _profile.chain(
         ids=["conv", "[pool]", "fc"],
         forward_ms=[2, 1, 1],
         backward_ms=[4, 2, 2],
@@ -46,7 +48,7 @@ def test_the_length_of_a_bar_is_the_time_of_its_stage():
 
 
 def test_no_figure_is_cut_off_in_a_terminal_of_80_columns():
-    large = pipeline.chain(
+    large = _profile.chain(
         ids=["a" * 40, "b"],
         forward_ms=[12345, 2345.678],
         backward_ms=[12345, 2345.678],
@@ -61,7 +63,7 @@ def test_no_figure_is_cut_off_in_a_terminal_of_80_columns():
 
 def test_many_machines_are_counted_and_levels_are_multiplied():
     plan = pipeline.partition(
-        pipeline.chain(
+        _profile.chain(
             forward_ms=[3],
             backward_ms=[6],
             activation_bytes=[1],
@@ -77,7 +79,7 @@ def test_many_machines_are_counted_and_levels_are_multiplied():
 
 def test_a_model_without_time_is_drawn_too():
     plan = pipeline.partition(
-        pipeline.chain(
+        _profile.chain(
             forward_ms=[0], backward_ms=[0], activation_bytes=[0], parameter_bytes=[0]
         ),
         machines=1,
@@ -87,7 +89,7 @@ def test_a_model_without_time_is_drawn_too():
 
 
 def test_layers_are_a_table_with_sums_beside_the_whole_model():
-    conv = pipeline.Layer(
+    conv = _C.Layer(
         "conv",
         description="Conv2d(3, 4, size=(3, 3)), [add]",
         forward_ms=2,
@@ -95,15 +97,15 @@ def test_layers_are_a_table_with_sums_beside_the_whole_model():
         activation_bytes=2e6,
         parameter_bytes=500,
     )
-    fc = pipeline.Layer(
+    fc = _C.Layer(
         "[fc]",
         forward_ms=1,
         backward_ms=2.5,
         activation_bytes=1e3,
         parameter_bytes=9e9,
     )
-    profile = pipeline.Profile([conv, fc], [("conv", "[fc]")])
-    measured = pipeline.Measurement(
+    profile = _C.Profile([conv, fc], [("conv", "[fc]")])
+    measured = _profiler.Measurement(
         profile=profile,
         trace="export",
         whole_forward_ms=4,
@@ -111,7 +113,7 @@ def test_layers_are_a_table_with_sums_beside_the_whole_model():
         repeats=7,
     )
     console = Console(file=io.StringIO(), width=140)
-    pipeline.show_layers(measured, console=console)
+    _show.show_layers(measured, console=console)
     text = console.file.getvalue()
     assert "Layers, found by export" in text
     lines = [line.split("│") for line in text.splitlines() if line.startswith("│")]

@@ -6,6 +6,7 @@ import pytest
 
 from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline.plan import _schedule
 from aikido_torch.pipeline.runtime._adapt import (
     Adapt,
     Adapter,
@@ -152,7 +153,7 @@ def test_a_gain_below_the_minimum_changes_nothing():
     ("schedule", "options", "text"),
     [
         (pipeline.schedule("gpipe", stages=2, micro_batches=4), {}, "is gpipe, or was"),
-        (pipeline.Schedule.parse(make().text()), {}, "or was read from text; "),
+        (_schedule.Schedule.parse(make().text()), {}, "or was read from text; "),
         (make(), {"max_activations": 2}, "holds activations of 3 .* the limit is 2"),
         (make(), {"every": 0}, "every is 0; it takes 1 or more"),
         (make(), {"max_activations": 0}, "max_activations is 0; it takes"),

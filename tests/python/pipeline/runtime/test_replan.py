@@ -6,11 +6,12 @@ import pytest
 
 from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline.plan import _profile
 from aikido_torch.pipeline.runtime._observe import LiveTimes
 from aikido_torch.pipeline.runtime._replan import Moving, live_profile, replan
 
 RATE = 1e6
-PROFILE = pipeline.chain(
+PROFILE = _profile.chain(
     forward_ms=[10] * 8,
     backward_ms=[20] * 8,
     activation_bytes=[1e3] * 8,
@@ -102,7 +103,7 @@ def test_a_slow_link_counts_for_every_cut_of_the_new_plan():
 
 
 def test_a_slow_replica_delays_its_stage():
-    profile = pipeline.chain(
+    profile = _profile.chain(
         forward_ms=[30, 10], backward_ms=[60, 20],
         activation_bytes=[1e3, 1e3], parameter_bytes=[4.0, 40e6],
     )  # fmt: skip
@@ -131,7 +132,7 @@ def test_times_of_another_plan_are_refused():
         ConfigError, match="the times are of 2 stages, and the plan has"
     ):
         ask(times_of(two))
-    other = pipeline.chain(
+    other = _profile.chain(
         forward_ms=[1], backward_ms=[1], activation_bytes=[1], parameter_bytes=[1],
         ids=["other"],
     )  # fmt: skip

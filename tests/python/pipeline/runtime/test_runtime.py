@@ -8,6 +8,7 @@ from torch import nn
 
 from aikido_torch import pipeline
 from aikido_torch.errors import AbortedError, ConfigError
+from aikido_torch.pipeline.plan import _profile
 from harness.pipelines import batches_of, layered, sgd, squared
 
 
@@ -114,7 +115,7 @@ def test_a_wrong_type_of_schedule_is_refused():
 
 def plan_of(stages):
     each = [1.0] * stages
-    profile = pipeline.chain(
+    profile = _profile.chain(
         forward_ms=each, backward_ms=each, activation_bytes=each, parameter_bytes=each
     )
     return pipeline.partition(profile, machines=stages, bandwidth=1e9, straight=True)

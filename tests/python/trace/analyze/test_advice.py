@@ -2,8 +2,8 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.trace import Verdict
 from aikido_torch.trace.analyze._advice import Memory, advice_of
+from aikido_torch.trace.analyze._verdict import Verdict
 
 
 def verdict(cause, rank, pattern="steady", step=0):

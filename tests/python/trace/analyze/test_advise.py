@@ -5,7 +5,7 @@ from torch.distributed import HashStore
 
 from aikido_torch import trace
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Verdict
+from aikido_torch.trace.analyze._verdict import Verdict
 from aikido_torch.trace.record._trace_store import Board
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-from aikido_torch.trace import BackupSummary, Kind, SpanOutcome, summarize
+from aikido_torch.trace.analyze._backups import BackupSummary
+from aikido_torch.trace.analyze._summary import summarize
+from aikido_torch.trace.record._spans import Kind, SpanOutcome
 from harness.traces import backed_up_call, dump, span
 
 

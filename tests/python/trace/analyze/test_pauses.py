@@ -2,8 +2,8 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.trace import SpanOutcome
 from aikido_torch.trace.analyze._pauses import pauses_of
+from aikido_torch.trace.record._spans import SpanOutcome
 from harness.traces import MS, message
 
 BULK = message(1, 0, 30, [(1, 4), (4.1, 9), (20, 24), (24.1, 30)])

@@ -2,7 +2,8 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.trace import Kind, attribute, facts_of
+from aikido_torch.trace import attribute, facts_of
+from aikido_torch.trace.record._spans import Kind
 from harness.traces import span, staged_rank
 
 

@@ -2,8 +2,8 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.trace import Kind
 from aikido_torch.trace.analyze._stages import label_of, pipeline_of, stage_works
+from aikido_torch.trace.record._spans import Kind
 from harness.traces import dump, span
 from harness.traces import staged_rank as staged
 

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aikido_torch.trace import Clock, Kind, SpanOutcome, read
+from aikido_torch.trace import read
 from aikido_torch.trace.analyze._step_facts import (
     LinkStep,
     RankStep,
     Timeline,
     facts_of,
 )
-from aikido_torch.trace.record._dump import encode
-from aikido_torch.trace.record._spans import pack
+from aikido_torch.trace.record._dump import Clock, encode
+from aikido_torch.trace.record._spans import Kind, SpanOutcome, pack
 from harness.traces import MS, dump, span
 
 NAMES = ["default", "data", "forward", "wait"]

@@ -3,8 +3,8 @@
 import pytest
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Kind, SpanOutcome
 from aikido_torch.trace.analyze._summary import PauseSummary, summarize
+from aikido_torch.trace.record._spans import Kind, SpanOutcome
 from harness.traces import MS, dump, message, paused_message, span
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aikido_torch.trace import Clock, Kind, SpanOutcome, read, write_chrome
-from aikido_torch.trace.export._chrome import events, lanes
-from aikido_torch.trace.record._dump import encode
-from aikido_torch.trace.record._spans import pack
+from aikido_torch.trace import read
+from aikido_torch.trace.export._chrome import events, lanes, write_chrome
+from aikido_torch.trace.record._dump import Clock, encode
+from aikido_torch.trace.record._spans import Kind, SpanOutcome, pack
 from harness.browser import PROGRAM
 from harness.trace_processor import TraceProcessor, folder
 from harness.traces import MS, backed_up_call, dump, paused_message, span

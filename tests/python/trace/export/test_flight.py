@@ -6,8 +6,8 @@ import pytest
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Kind, SpanOutcome
 from aikido_torch.trace.export._flight import write_flight_recorder
+from aikido_torch.trace.record._spans import Kind, SpanOutcome
 from benchmarks.tracing_cases.simulate import Model
 from harness.flight import analysed, is_at_odds
 from harness.traces import dump, span

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-from aikido_torch.trace import Kind
 from aikido_torch.trace.export._chrome import events
+from aikido_torch.trace.record._spans import Kind
 from harness.traces import dump, span, staged_rank
 
 

@@ -14,8 +14,8 @@ from matplotlib import pyplot
 
 from aikido_torch._colors import COLORS
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Kind
 from aikido_torch.trace.export._html import write_html
+from aikido_torch.trace.record._spans import Kind
 from benchmarks.tracing_cases.simulate import Injected, Model
 from harness.browser import PROGRAM, Browser
 from harness.traces import backed_up_call, dump, paused_message, span, staged_rank

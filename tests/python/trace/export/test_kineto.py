@@ -10,8 +10,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from typer.testing import CliRunner
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Clock, Kind, write_chrome
 from aikido_torch.trace.__main__ import app
+from aikido_torch.trace.export._chrome import write_chrome
+from aikido_torch.trace.record._dump import Clock
+from aikido_torch.trace.record._spans import Kind
 from harness.traces import MS, dump, span
 
 BASE = 10**18  # ns of the wall clock

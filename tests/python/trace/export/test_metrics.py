@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from aikido_torch._backend import backend_of
 from aikido_torch.errors import ConfigError, UnsupportedError
-from aikido_torch.straggler import Progress
+from aikido_torch.straggler._progress import Progress
 from aikido_torch.trace.export import _metrics
 from aikido_torch.trace.export._metrics import serve
 from aikido_torch.trace.record._log import event_names

@@ -7,8 +7,9 @@ from torch.distributed import HashStore
 
 from aikido_torch import trace
 from aikido_torch.errors import ConfigError, RetryLaterError
-from aikido_torch.trace import Kind, read
+from aikido_torch.trace import read
 from aikido_torch.trace.export._request import ask, check_places, fetch, write
+from aikido_torch.trace.record._spans import Kind
 from aikido_torch.trace.record._trace_store import Board
 from harness.traces import dump, span
 

@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from aikido_torch.trace import Kind, SpanOutcome
 from aikido_torch.trace.export._text import report
+from aikido_torch.trace.record._spans import Kind, SpanOutcome
 from benchmarks.tracing_cases.simulate import Injected, Model
 from harness.traces import backed_up_call, dump, paused_message, span, staged_rank
 

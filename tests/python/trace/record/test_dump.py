@@ -7,9 +7,14 @@ import zlib
 import pytest
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Clock, Kind, read
-from aikido_torch.trace.record._dump import check_together, check_writable, encode
-from aikido_torch.trace.record._spans import pack
+from aikido_torch.trace import read
+from aikido_torch.trace.record._dump import (
+    Clock,
+    check_together,
+    check_writable,
+    encode,
+)
+from aikido_torch.trace.record._spans import Kind, pack
 from harness.traces import MS, backed_up_call, dump, span
 
 

@@ -6,8 +6,9 @@ import torch.distributed as dist
 
 from aikido_torch import trace
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Kind
+from aikido_torch.trace.record import _record
 from aikido_torch.trace.record._record import take_free
+from aikido_torch.trace.record._spans import Kind
 
 
 def test_without_a_group_there_is_nothing_to_record():
@@ -16,7 +17,7 @@ def test_without_a_group_there_is_nothing_to_record():
 
 
 def test_calls_are_recorded_between_start_and_stop(group_of_one, tmp_path):
-    trace.take()
+    _record.take()
     dist.all_reduce(torch.ones(3))
     trace.start()
     dist.all_reduce(torch.ones(8))
@@ -33,7 +34,7 @@ def test_calls_are_recorded_between_start_and_stop(group_of_one, tmp_path):
     assert (dump.rank, dump.size) == (0, 1)
     assert dump.clock is not None
     assert dump.clock.offset_ns == 0
-    assert trace.take().spans == []
+    assert _record.take().spans == []
 
 
 def test_the_profiler_of_torch_shows_calls_by_name(group_of_one):
@@ -47,12 +48,12 @@ def test_the_profiler_of_torch_shows_calls_by_name(group_of_one):
 
 
 def test_spans_recorded_by_hand_are_given_to_no_other_caller(group_of_one, tmp_path):
-    trace.take()
+    _record.take()
     assert take_free() is not None
     trace.start()
     dist.all_reduce(torch.ones(8))
     assert take_free() is None
-    assert len(trace.take().spans) > 0
+    assert len(_record.take().spans) > 0
     assert take_free() is None  # the recording continues
     trace.stop()
     assert take_free() is None
@@ -61,7 +62,7 @@ def test_spans_recorded_by_hand_are_given_to_no_other_caller(group_of_one, tmp_p
 
 
 def recorded():
-    trace.take()
+    _record.take()
     trace.start()
     dist.all_reduce(torch.ones(8))
     trace.stop()
@@ -89,6 +90,6 @@ def test_spans_that_a_full_disk_refused_are_written_the_next_time(
         with pytest.warns(match="No space left"):
             assert not trace.save(tmp_path / "rank0.trace")
     dist.all_reduce(torch.ones(8))
-    kinds = [s.kind for s in trace.take().spans]
+    kinds = [s.kind for s in _record.take().spans]
     assert kinds.count(Kind.OPERATION) == 1
-    assert trace.take().spans == []
+    assert _record.take().spans == []

@@ -9,13 +9,14 @@ from torch.utils.data import DataLoader, TensorDataset
 from aikido_torch import trace
 from aikido_torch._backend import recorder_of_process
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace import Kind
+from aikido_torch.trace.record import _record
+from aikido_torch.trace.record._spans import Kind
 
 
 @pytest.fixture
 def parts(group_of_one):
     trace.stop()
-    trace.take()
+    _record.take()
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=2)
@@ -46,7 +47,7 @@ def test_each_part_of_each_step_is_recorded_in_its_order(parts):
         for step in range(40, 46)
         for name in ("data", "forward", "backward", "optimizer")
     ]
-    assert sections(trace.take()) == expected
+    assert sections(_record.take()) == expected
     assert watch.step == 46
     watch.remove()
 
@@ -54,7 +55,7 @@ def test_each_part_of_each_step_is_recorded_in_its_order(parts):
 def test_before_start_steps_are_counted_and_not_recorded(parts):
     watch = trace.watch(*parts)
     train(*parts)
-    assert trace.take().spans == []
+    assert _record.take().spans == []
     assert watch.step == 6
     watch.remove()
 
@@ -68,7 +69,7 @@ def test_a_removed_watch_records_nothing_and_restores_the_loader(parts):
     trace.start()
     train(*parts)
     trace.stop()
-    assert sections(trace.take()) == []
+    assert sections(_record.take()) == []
 
 
 def num_hooks(model, optimizer):
@@ -106,7 +107,7 @@ def test_a_watch_that_begins_during_a_recording_sees_the_first_step(parts):
     watch = trace.watch(*parts)
     train(*parts)
     trace.stop()
-    assert [name for step, name in sections(trace.take()) if step == 0] == [
+    assert [name for step, name in sections(_record.take()) if step == 0] == [
         "data", "forward", "backward", "optimizer",
     ]  # fmt: skip
     watch.remove()
@@ -121,7 +122,7 @@ def test_a_recording_from_another_thread_begins_with_the_next_step(parts):
     assert num_hooks(model, optimizer) == 0
     train(*parts)
     trace.stop()
-    seen = sections(trace.take())
+    seen = sections(_record.take())
     assert [name for step, name in seen if step == 0] == ["data"]
     assert [name for step, name in seen if step == 1] == [
         "data", "forward", "backward", "optimizer",
@@ -136,7 +137,7 @@ def test_a_forward_without_gradients_has_no_backward(parts):
     with torch.no_grad():
         model(torch.zeros(1, 4))
     trace.stop()
-    assert sections(trace.take()) == [(0, "forward")]
+    assert sections(_record.take()) == [(0, "forward")]
     watch.remove()
 
 
@@ -159,7 +160,7 @@ def test_a_backward_after_a_failed_backward_is_recorded(parts):
     model(torch.zeros(1, 4)).sum().backward()
     optimizer.step()
     trace.stop()
-    assert sections(trace.take()) == [
+    assert sections(_record.take()) == [
         (0, "forward"), (0, "optimizer"),
         (1, "forward"), (1, "backward"), (1, "optimizer"),
     ]  # fmt: skip
@@ -178,7 +179,7 @@ def test_outputs_can_be_nested(parts):
     out = model(torch.zeros(1, requires_grad=True))
     (out["a"][0] + out["b"][0]).backward()
     trace.stop()
-    assert [name for _, name in sections(trace.take())] == ["forward", "backward"]
+    assert [name for _, name in sections(_record.take())] == ["forward", "backward"]
     watch.remove()
 
 
