@@ -60,7 +60,7 @@ class Captured:
             once.
         left_out: Names of the other parameters, which are frozen or unused and have no
             transfer.
-        trace: How the layers were found: "export", "fx", "chain" or "calls".
+        trace: How the layers were found: "export", "chain" or "calls".
     """
 
     layers: tuple[CapturedLayer, ...]
@@ -132,10 +132,10 @@ def capture_graph(
 ) -> Captured:
     """Measures the layers of a model and finds which layer needs the output of which.
 
-    The layers come from `torch.export`, or else from `torch.fx`, and are timed as by
-    `aikido_torch.pipeline.measure_model`. If neither can trace the model, for example
-    because control flow depends on data, this function warns and returns the result of
-    `capture_chain`.
+    The layers come from `torch.export`, or else from the order of the children, and are
+    timed as by `aikido_torch.pipeline.measure_model`. If neither can trace the model,
+    for example because control flow depends on data, this function warns and returns
+    the result of `capture_chain`.
 
     Args:
         model: A model on the CPU or on one CUDA device. It is unchanged afterwards.

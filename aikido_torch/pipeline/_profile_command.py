@@ -29,7 +29,6 @@ class Trace(StrEnum):
     AUTO = "auto"
     CHAIN = "chain"
     EXPORT = "export"
-    FX = "fx"
 
 
 class Shared(StrEnum):

@@ -43,11 +43,10 @@ from aikido_torch.profile._timing import (
 
 __all__ = ["Measurement", "measure_calls", "measure_model", "profile_model"]
 
-Way = Literal["auto", "chain", "export", "fx"]
+Way = Literal["auto", "chain", "export"]
 _WAYS: dict[str, Callable[[nn.Module, Inputs, IsLayer], _trace.Trace]] = {
     "chain": _trace.trace_chain,
     "export": _trace.trace_export,
-    "fx": _trace.trace_fx,
 }
 
 
@@ -57,7 +56,7 @@ class Measurement:
 
     Attributes:
         profile: the profile of one micro-batch, times in ms.
-        trace: the method that found the layers: "chain", "export", "fx" or "calls".
+        trace: the method that found the layers: "chain", "export" or "calls".
         whole_forward_ms, whole_backward_ms: milliseconds of the whole model.
         repeats: number of runs whose median is the time.
         parameters: names of the parameters that a layer uses, by its id.
@@ -124,8 +123,8 @@ def profile_model(
         warm_up: number of runs before them.
         device: None is the model's device; otherwise a copy of the model runs there.
         trace: method that finds the order of the layers: "chain" for layers in a row,
-            "export" by `torch.export`, "fx" by `torch.fx`. "auto" takes the first that
-            works, and for an `nn.Sequential` begins with "chain".
+            "export" by `torch.export`. "auto" tries "export" and then "chain", and for
+            an `nn.Sequential` the other way round.
         whole: modules to keep as one layer: classes, or patterns of paths such as
             "blocks.*".
         shared: "merge" makes one layer of layers with a common parameter and the layers
@@ -471,10 +470,10 @@ def _try_out(model: nn.Module, inputs: Inputs) -> None:
 def _taken_apart(
     model: nn.Module, inputs: Inputs, trace: Way, is_layer: IsLayer
 ) -> tuple[_trace.Trace, Evaluation]:
-    ways = [trace] if trace != "auto" else ["export", "fx", "chain"]
+    ways = [trace] if trace != "auto" else ["export", "chain"]
     is_layer_itself = next(model.children(), None) is None or is_layer("", model)
     if trace == "auto" and (_trace.is_sequential(model) or is_layer_itself):
-        ways = ["chain", "export", "fx"]
+        ways = ["chain", "export"]
     reasons = []
     for way in ways:
         copies = _mapped(inputs, torch.clone)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Graphs of the data flow between layers of a model, by three tracing methods.
+"""Graphs of the data flow between layers of a model, by two tracing methods.
 
-All methods give a graph of calls of layers and of the operations between them. The
+Both methods give a graph of calls of layers and of the operations between them. The
 inside of a layer is never traced. So a layer may contain any code, and is timed as it
 is.
 
@@ -15,7 +15,6 @@ is never executed.
 """
 
 import contextlib
-import inspect
 import io
 import json
 import linecache
@@ -31,7 +30,6 @@ import torch
 from torch import fx, nn
 from torch.export.graph_signature import InputKind
 from torch.fx.node import base_types, map_arg
-from torch.fx.proxy import TraceError
 from torch.utils import _pytree as pytree
 
 from aikido_torch.profile._recorder import (
@@ -53,7 +51,6 @@ __all__ = [
     "reason_of",
     "trace_chain",
     "trace_export",
-    "trace_fx",
 ]
 
 
@@ -69,7 +66,7 @@ class Trace:
     if no gradient is computed for it.
     """
 
-    way: str  # "chain", "export" or "fx"
+    way: str  # "chain" or "export"
     graph: fx.Graph
     inputs: list[Any]  # values of the placeholders, in order
     recording: Recording
@@ -154,57 +151,6 @@ def _match(
         if same_memory and other.numel() == tensor.numel():
             return graph.call_method("reshape", (entry, tuple(tensor.shape)))
     return None
-
-
-# ---- torch.fx ----
-
-
-class _Tracer(fx.Tracer):
-    def __init__(self, is_layer: IsLayer) -> None:
-        super().__init__()
-        self._is_layer = is_layer
-
-    def is_leaf_module(self, module: nn.Module, path: str) -> bool:
-        return self._is_layer(path, module)
-
-
-def trace_fx(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
-    """Traces by `torch.fx`, which runs the model with symbolic values.
-
-    Raises:
-        NotTracedError: its `forward` takes any number of arguments.
-    """
-    recording = record(model, layers_of(model, is_layer), inputs)
-    signature = inspect.signature(model.forward)
-    bound = signature.bind(*inputs.args, **inputs.kwargs)
-    for name, parameter in signature.parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise NotTracedError(f'its forward takes any number of "{name}"')
-    fixed = {
-        name: parameter.default
-        for name, parameter in signature.parameters.items()
-        if name not in bound.arguments
-    }
-    fixed |= {n: v for n, v in bound.arguments.items() if not structure_of(v)[1]}
-    bound.apply_defaults()
-    given: list[Any] = []
-    for name, value in bound.arguments.items():
-        given += pytree.tree_leaves(value) if name in fixed else [value]
-    names = set(vars(model))
-    try:
-        graph = _Tracer(is_layer).trace(model, concrete_args=fixed or None)
-    finally:  # torch.fx leaves constants that it found in the model
-        constants = {name: vars(model)[name] for name in set(vars(model)) - names}
-        for name in constants:
-            delattr(model, name)
-    _mark_paths(graph)
-    return Trace("fx", graph, given, recording, constants)
-
-
-def _mark_paths(graph: fx.Graph) -> None:
-    for entry in graph.nodes:
-        stack = list(entry.meta.get("nn_module_stack", {}).values())
-        entry.meta["path"] = stack[-1][0].split("@")[0] if stack else ""
 
 
 # ---- torch.export ----
@@ -434,11 +380,8 @@ def reason_of(error: Exception, model: nn.Module) -> str:
     if isinstance(error, NotTracedError):
         return str(error)
     text = str(error)
-    by_data = "guard on data-dependent" in text or (
-        isinstance(error, TraceError) and "control flow" in text
-    )
     what = f"{type(error).__name__}: {(text.strip().splitlines() or [''])[0]}"
-    if by_data:
+    if "guard on data-dependent" in text:
         what = "what it does next depends on values of tensors"
     place = _place_of(error, model)
     return f"{what[:200]}{place}"

@@ -6,7 +6,7 @@ from torch import nn
 
 from aikido_torch.profile._evaluate import evaluate, getter_of, tensors_in
 from aikido_torch.profile._recorder import Inputs, layer_rule
-from aikido_torch.profile._trace import NotTracedError, trace_export, trace_fx
+from aikido_torch.profile._trace import NotTracedError, trace_chain, trace_export
 from harness.layered_models import Language, Residual
 
 
@@ -31,8 +31,7 @@ def test_values_are_kept_without_a_graph_and_with_their_need_of_gradients():
     assert len(done.outputs) == 3  # the logits, and the state of two tensors
 
 
-@pytest.mark.parametrize("way", [trace_export, trace_fx])
-def test_the_writer_of_a_value_is_the_layer_that_changed_it_in_place(way):
+def test_the_writer_of_a_value_is_the_layer_that_changed_it_in_place():
     class Ignores(nn.Module):
         def __init__(self):
             super().__init__()
@@ -45,7 +44,7 @@ def test_the_writer_of_a_value_is_the_layer_that_changed_it_in_place(way):
             self.change(y.view(-1))  # its result is not used
             return self.take(y)
 
-    traced, done = run(Ignores(), torch.ones(2, 4), way=way)
+    traced, done = run(Ignores(), torch.ones(2, 4))
     make, change, take = (named(traced, n) for n in ("make", "change", "take"))
     (use,) = done.uses[take]
     assert use.value in (make, *make.users)
@@ -95,7 +94,7 @@ def test_a_graph_that_lost_code_without_gradients_is_refused():
         NotTracedError,
         match='gradients of what layer "first" returns are needed in the graph only',
     ):
-        run(Frozen(), torch.ones(2, 4), way=trace_fx)
+        run(Frozen(), torch.ones(2, 4), way=trace_chain)
     traced, done = run(Frozen(), torch.ones(2, 4))
     assert not done.values[named(traced, "first")].requires_grad
 
@@ -114,7 +113,7 @@ def test_a_graph_with_other_shapes_than_the_model_is_refused():
     with pytest.raises(
         NotTracedError, match=r'"inner" returns \[4, 4\] of .* \[2, 4\]'
     ):
-        run(Grows(), torch.ones(2, 4), way=trace_fx)
+        run(Grows(), torch.ones(2, 4))
 
 
 def test_a_graph_without_a_call_of_the_model_is_refused():
@@ -131,4 +130,4 @@ def test_a_graph_without_a_call_of_the_model_is_refused():
             return x * 2
 
     with pytest.raises(NotTracedError, match='1 calls of layer "inner" are not in'):
-        run(Once(), torch.ones(2, 4), way=trace_fx)
+        run(Once(), torch.ones(2, 4))

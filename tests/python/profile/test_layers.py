@@ -14,14 +14,12 @@ from aikido_torch.errors import ConfigError
 from aikido_torch.profile._evaluate import evaluate
 from aikido_torch.profile._layers import parts_of
 from aikido_torch.profile._recorder import Inputs, layer_rule
-from aikido_torch.profile._trace import trace_export, trace_fx
+from aikido_torch.profile._trace import trace_export
 from harness.layered_models import Language, ResNet, TwoTowers
 
-WAYS = pytest.mark.parametrize("way", [trace_export, trace_fx])
 
-
-def parts(model, *args, way=trace_export, whole=(), shared="refuse"):
-    traced = way(model, Inputs(args, {}), layer_rule(whole))
+def parts(model, *args, whole=(), shared="refuse"):
+    traced = trace_export(model, Inputs(args, {}), layer_rule(whole))
     return parts_of(traced, evaluate(traced, model), model, shared=shared)
 
 
@@ -42,9 +40,8 @@ def small(forward, **children):
     return Small()
 
 
-@WAYS
-def test_a_residual_block(way):
-    found = parts(ResNet(), torch.ones(2, 3, 8, 8), way=way)
+def test_a_residual_block():
+    found = parts(ResNet(), torch.ones(2, 3, 8, 8))
     block = [f"blocks.0.{n}" for n in ("conv1", "bn1", "relu", "conv2", "bn2")]
     ids = ["stem", *block, "blocks.0.relu#2", "head"]
     assert [part.id for part in found] == ids
@@ -55,9 +52,8 @@ def test_a_residual_block(way):
     assert described["blocks.0.relu#2"] == "ReLU(inplace=True), mean, flatten"
 
 
-@WAYS
-def test_sizes_are_those_of_the_output_of_a_layer(way):
-    found = {p.id: p for p in parts(ResNet(), torch.ones(2, 3, 8, 8), way=way)}
+def test_sizes_are_those_of_the_output_of_a_layer():
+    found = {p.id: p for p in parts(ResNet(), torch.ones(2, 3, 8, 8))}
     image = 2 * 8 * 8 * 8 * 4
     sizes = {name: part.activation_bytes for name, part in found.items()}
     last = {"blocks.0.relu#2": 2 * 8 * 4, "head": 2 * 10 * 4}
@@ -75,18 +71,16 @@ def test_sizes_are_those_of_the_output_of_a_layer(way):
     }
 
 
-@WAYS
-def test_two_towers(way):
-    found = parts(TwoTowers(), torch.ones(3, 4), torch.ones(3, 6), way=way)
+def test_two_towers():
+    found = parts(TwoTowers(), torch.ones(3, 4), torch.ones(3, 6))
     assert edges(found) == {("left", "right"), ("right", "both")}
     sizes = {part.id: part.activation_bytes for part in found}
     # The concatenation belongs to the later tower, so its output contains both results.
     assert sizes == {"left": 3 * 8 * 4, "right": 3 * 16 * 4, "both": 3 * 2 * 4}
 
 
-@WAYS
-def test_several_outputs_of_a_layer_and_parameters_without_a_module(way):
-    found = parts(Language(), torch.zeros(2, 7, dtype=torch.int64), way=way)
+def test_several_outputs_of_a_layer_and_parameters_without_a_module():
+    found = parts(Language(), torch.zeros(2, 7, dtype=torch.int64))
     sizes = {part.id: part.activation_bytes for part in found}
     sequence, state = 2 * 7 * 16 * 4, 2 * 16 * 4
     assert sizes == {
@@ -101,15 +95,14 @@ def test_several_outputs_of_a_layer_and_parameters_without_a_module(way):
     assert edges(found) == {("embed", "first"), ("first", "second"), ("second", "head")}
 
 
-@WAYS
-def test_a_layer_can_be_called_again_with_another_shape(way):
+def test_a_layer_can_be_called_again_with_another_shape():
     def forward(self, x):
         return self.relu(self.second(self.relu(self.first(x)))) + torch.ones(3, 2)
 
     model = small(
         forward, first=nn.Linear(4, 8), relu=nn.ReLU(), second=nn.Linear(8, 2)
     )
-    sizes = {p.id: p.activation_bytes for p in parts(model, torch.ones(3, 4), way=way)}
+    sizes = {p.id: p.activation_bytes for p in parts(model, torch.ones(3, 4))}
     assert sizes == {"first": 96, "relu": 96, "second": 24, "relu#2": 24}
 
 
@@ -131,15 +124,14 @@ def test_two_views_of_the_same_memory_count_once():
     assert found["make"].activation_bytes == 3 * 4 * 4
 
 
-@WAYS
-def test_expensive_operations_are_layers_named_by_their_module(way):
+def test_expensive_operations_are_layers_named_by_their_module():
     def attend(self, x):
         q, k, v = self.qkv(x).chunk(3, dim=-1)
         weights = functional.softmax(torch.matmul(q, k.transpose(1, 2)), dim=-1)
         return torch.matmul(weights, v)
 
     attention = small(attend, qkv=nn.Linear(4, 12))
-    found = parts(nn.Sequential(attention), torch.ones(2, 3, 4), way=way)
+    found = parts(nn.Sequential(attention), torch.ones(2, 3, 4))
     assert [part.id for part in found] == ["0.qkv", "0.matmul", "0.matmul#2"]
     assert found[0].description == (
         "Linear(in_features=4, out_features=12, bias=True), chunk, transpose"
@@ -150,8 +142,7 @@ def test_expensive_operations_are_layers_named_by_their_module(way):
     assert found[1].description == "matmul, softmax"
 
 
-@WAYS
-def test_values_that_need_only_inputs_or_parameters_are_recomputed(way):
+def test_values_that_need_only_inputs_or_parameters_are_recomputed():
     def forward(self, x):
         doubled, bias = x * 2, self.bias.abs() + 1
         y = self.first(doubled)
@@ -163,7 +154,7 @@ def test_values_that_need_only_inputs_or_parameters_are_recomputed(way):
         second=nn.Linear(4, 4),
         bias=nn.Parameter(torch.ones(4)),
     )
-    found = parts(model, torch.ones(3, 4), way=way)
+    found = parts(model, torch.ones(3, 4))
     assert edges(found) == {("first", "second")}
     assert [part.parameter_bytes for part in found] == [(16 + 4 + 4) * 4, (16 + 4) * 4]
     assert [len(part.inputs) for part in found] == [1, 2]
@@ -202,8 +193,7 @@ def test_a_value_changed_in_place_comes_from_the_layer_that_changed_it():
     assert [part.activation_bytes for part in found] == [48, 48, 24]
 
 
-@WAYS
-def test_a_layer_that_changes_a_view_is_merged_with_the_maker_of_the_value(way):
+def test_a_layer_that_changes_a_view_is_merged_with_the_maker_of_the_value():
     def forward(self, x):
         y = self.make(x)
         self.change(y[:, :1])
@@ -215,7 +205,7 @@ def test_a_layer_that_changes_a_view_is_merged_with_the_maker_of_the_value(way):
         change=nn.ReLU(inplace=True),
         take=nn.Linear(4, 2),
     )
-    found = parts(model, torch.ones(3, 4), way=way)
+    found = parts(model, torch.ones(3, 4))
     assert edges(found) == {("make", "take")}
     assert [part.activation_bytes for part in found] == [48, 24]
     profile = pipeline.profile_model(model, torch.ones(3, 4), repeats=1, warm_up=0)
@@ -373,7 +363,7 @@ def test_layers_of_any_graph_depend_on_each_other_as_in_the_model(steps):
     # parameters.
     steps = [("add", 0, 0), *steps]
     model = _Random(steps)
-    found = parts(model, torch.ones(2, 2), way=trace_fx)
+    found = parts(model, torch.ones(2, 2))
     layers = [_C.Layer(part.id) for part in found]
     _C.Profile(layers, list(edges(found)))  # refuses cycles
     order = {part.id: i for i, part in enumerate(found)}

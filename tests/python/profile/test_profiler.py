@@ -29,7 +29,7 @@ def times(profile):
     return {x.id: (x.forward_ms, x.backward_ms) for x in profile.layers}
 
 
-@pytest.mark.parametrize("way", ["chain", "export", "fx"])
+@pytest.mark.parametrize("way", ["chain", "export"])
 def test_a_chain_has_the_times_of_its_layers(way):
     clock = ManualClock()
     model = nn.Sequential(
@@ -51,14 +51,13 @@ def test_a_chain_has_the_times_of_its_layers(way):
     assert measured.ratio == pytest.approx(1)
 
 
-@pytest.mark.parametrize("way", ["export", "fx"])
-def test_branches_have_the_times_of_their_layers(way):
+def test_branches_have_the_times_of_their_layers():
     clock = ManualClock()
     model = BranchesInTime(
         [(0.001, 0.002), (0.004, 0.008), (0.003, 0.003)], spend=clock.spend
     )
     measured = pipeline.measure_model(
-        model, torch.ones(4, 2), trace=way, stopwatch=CpuStopwatch(clock)
+        model, torch.ones(4, 2), trace="export", stopwatch=CpuStopwatch(clock)
     )
     found = times(measured.profile)
     assert found["left"] == pytest.approx((1, 2))
@@ -140,8 +139,7 @@ class Counts(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("way", ["export", "fx"])
-def test_the_model_is_restored(way):
+def test_the_model_is_restored():
     model = nn.Sequential(ResNet(), nn.Dropout(0.5), Counts())
     model[0].blocks[0].bn1.eval()
     for parameter in model.parameters():
@@ -153,7 +151,7 @@ def test_the_model_is_restored(way):
     x = torch.randn(2, 3, 8, 8)
     before, seeds, python = x.clone(), torch.get_rng_state(), random.getstate()
     with torch.no_grad():
-        pipeline.profile_model(model, x, trace=way, **QUICK)
+        pipeline.profile_model(model, x, trace="export", **QUICK)
     for name, value in model.state_dict().items():
         assert torch.equal(value, state[name]), name
     assert {name: id(b) for name, b in model.named_buffers()} == buffers
@@ -203,11 +201,10 @@ def test_buffers_can_change_outside_of_layers():
             return y - self.mean
 
     model = Averages()
-    for way in ("export", "fx"):
-        profile = pipeline.profile_model(model, torch.ones(2, 4), trace=way, **QUICK)
-        assert [layer.id for layer in profile.layers] == ["inner"]
-        assert (model.mean == 0).all()
-        assert model.seen == 0
+    profile = pipeline.profile_model(model, torch.ones(2, 4), trace="export", **QUICK)
+    assert [layer.id for layer in profile.layers] == ["inner"]
+    assert (model.mean == 0).all()
+    assert model.seen == 0
 
 
 def test_layers_are_timed_as_in_training():
@@ -295,15 +292,16 @@ def test_a_failed_trace_names_every_attempt_with_its_reason():
         pipeline.profile_model(BranchesOnData(skips=True), torch.ones(2, 4))
     text = str(caught.value)
     assert text.startswith("the model cannot be taken apart into layers. By ")
-    for way in ("export", "fx"):
-        assert (
-            f'By "{way}": what it does next depends on values of tensors, in the '
-            "model, layered_models.py:" in text
-        )
+    assert (
+        'By "export": what it does next depends on values of tensors, in the '
+        "model, layered_models.py:" in text
+    )
     assert 'By "chain": child "second" takes something else' in text
     with pytest.raises(ConfigError) as caught:
-        pipeline.profile_model(BranchesOnData(skips=True), torch.ones(2, 4), trace="fx")
-    assert "export" not in str(caught.value)
+        pipeline.profile_model(
+            BranchesOnData(skips=True), torch.ones(2, 4), trace="export"
+        )
+    assert "chain" not in str(caught.value)
 
 
 class Returns(nn.Module):
@@ -335,7 +333,7 @@ def test_outputs_that_are_not_tensors_are_named(what, told):
         ({"repeats": 0}, "repeats is 0; it takes a number from 1 up"),
         ({"warm_up": -1}, "warm_up is -1; it takes a number from 0 up"),
         ({"warm_up": 1.5}, r"warm_up is 1\.5"),
-        ({"trace": "jit"}, "trace is 'jit'; it takes auto, chain, export, fx"),
+        ({"trace": "jit"}, "trace is 'jit'; it takes auto, chain, export"),
         ({"shared": "copy"}, "shared is 'copy'; it takes refuse, merge"),
         ({"micro_batch": 0}, "micro_batch is 0; it takes a number from 1 up"),
         ({"micro_batch": 3}, r"micro_batch is 3, and input 0 has the shape \[2, 4\]"),

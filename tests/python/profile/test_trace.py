@@ -11,9 +11,7 @@ from harness.layered_models import BranchesOnData, Language, ResNet, Spender, Tw
 WAYS = {
     "chain": _trace.trace_chain,
     "export": _trace.trace_export,
-    "fx": _trace.trace_fx,
 }
-GRAPHS = ("export", "fx")
 
 
 def trace(way, model, *args, whole=(), **kwargs):
@@ -47,11 +45,10 @@ def test_layers_of_a_sequence_follow_each_other(way):
     assert calls(traced) == [("0", []), ("1.0", ["0"]), ("1.1", ["1.0"])]
 
 
-@pytest.mark.parametrize("way", GRAPHS)
-def test_branches_are_traced(way):
-    traced = trace(way, TwoTowers(), torch.ones(3, 4), torch.ones(3, 6))
+def test_branches_are_traced():
+    traced = trace("export", TwoTowers(), torch.ones(3, 4), torch.ones(3, 6))
     assert calls(traced) == [("left", []), ("right", []), ("both", ["left", "right"])]
-    traced = trace(way, ResNet(), torch.ones(3, 3, 8, 8))
+    traced = trace("export", ResNet(), torch.ones(3, 3, 8, 8))
     block = [f"blocks.0.{name}" for name in ("conv1", "bn1", "relu", "conv2", "bn2")]
     conv1, bn1, relu, conv2, bn2 = block
     assert calls(traced) == [
@@ -60,14 +57,13 @@ def test_branches_are_traced(way):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("way", GRAPHS)
 @pytest.mark.parametrize("order", [("tokens", "scale"), ("scale", "tokens")])
-def test_arguments_can_be_keywords_in_any_order(way, order):
+def test_arguments_can_be_keywords_in_any_order(order):
     given = {
         "tokens": torch.zeros(2, 7, dtype=torch.int64),
         "scale": torch.ones(2, 7, 1),
     }
-    traced = trace(way, Language(), **{name: given[name] for name in order})
+    traced = trace("export", Language(), **{name: given[name] for name in order})
     by_name = {
         entry.name: tuple(value.shape)
         for entry, value in zip(
@@ -77,8 +73,7 @@ def test_arguments_can_be_keywords_in_any_order(way, order):
     assert by_name == {"tokens": (2, 7), "scale": (2, 7, 1)}
 
 
-@pytest.mark.parametrize("way", GRAPHS)
-def test_arguments_can_be_defaults_and_values_that_are_not_tensors(way):
+def test_arguments_can_be_defaults_and_values_that_are_not_tensors():
     class Many(nn.Module):
         def __init__(self):
             super().__init__()
@@ -90,9 +85,9 @@ def test_arguments_can_be_defaults_and_values_that_are_not_tensors(way):
             return x + pair[0] if flag and pair is not None else x
 
     x = torch.ones(2, 4)
-    assert len(calls(trace(way, Many(), x))) == 1
-    assert len(calls(trace(way, Many(), x, 2))) == 2
-    traced = trace(way, Many(), x, times=3, pair=(torch.ones(4), torch.ones(4)))
+    assert len(calls(trace("export", Many(), x))) == 1
+    assert len(calls(trace("export", Many(), x, 2))) == 2
+    traced = trace("export", Many(), x, times=3, pair=(torch.ones(4), torch.ones(4)))
     assert len(calls(traced)) == 3
 
 
@@ -116,23 +111,6 @@ def test_the_model_is_unchanged_after_the_trace(way):
     assert {n: v.keys() for n, v in after.items()} == {
         n: v.keys() for n, v in before.items()
     }
-
-
-def test_constants_found_by_fx_are_not_left_in_the_model():
-    class Adds(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Linear(4, 4)
-
-        def forward(self, x):
-            return self.inner(x) + torch.arange(4)
-
-    model = Adds()
-    names = set(vars(model))
-    traced = trace("fx", model, torch.ones(2, 4))
-    assert set(vars(model)) == names
-    (constant,) = traced.constants.values()
-    assert constant.tolist() == [0, 1, 2, 3]
 
 
 def test_code_without_gradients_is_marked():
@@ -199,26 +177,15 @@ def test_a_model_that_is_no_chain_is_explained_with_the_layer():
     assert why_not("chain", Idle(), torch.ones(3, 4)) == "it calls none of its children"
 
 
-@pytest.mark.parametrize("way", GRAPHS)
-def test_control_flow_that_depends_on_data_is_named(way, capfd):
+def test_control_flow_that_depends_on_data_is_named(capfd):
     model = nn.Sequential(nn.ReLU(), BranchesOnData(skips=True))
-    reason = why_not(way, model, torch.ones(3, 4))
+    reason = why_not("export", model, torch.ones(3, 4))
     assert reason.startswith(
         'what it does next depends on values of tensors, in layer "1", '
         "layered_models.py:"
     )
     assert reason.endswith(": `if inner.sum() > 1e9:`")
     assert capfd.readouterr().err == ""
-
-
-def test_fx_refuses_a_variable_number_of_arguments():
-    class Any(nn.Module):
-        def forward(self, *tensors):
-            return tensors[0]
-
-    assert why_not("fx", Any(), torch.ones(1)) == (
-        'its forward takes any number of "tensors"'
-    )
 
 
 def test_blocks_of_autocast_are_named_as_the_obstacle():
