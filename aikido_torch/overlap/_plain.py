@@ -15,7 +15,7 @@ was omitted. So buckets are sent before the end of the backward only if no param
 a gradient when the backward began.
 """
 
-from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import torch
 
@@ -35,23 +35,16 @@ class PlainSums(Sums):
     dropped as with DistributedDataParallel.
     """
 
-    def __init__(
-        self,
-        parameters: Mapping[str, torch.Tensor],
-        optimizer: torch.optim.Optimizer,
-        step: Callable[[], object],
-        backend: _C.AikidoBackend,
-        *,
-        wait: Callable[[Callable[[], float | None]], None],
-        on_sum: Callable[[int, float, _C.AikidoWork], None],
-    ) -> None:
-        super().__init__(parameters, optimizer, step, backend, wait=wait, on_sum=on_sum)
-        self._all = tuple(parameters.values())
-        # True if `end_backward` will be called for this backward.
-        self._is_watched = False
-        self._is_fresh = False  # no parameter had a gradient when this backward began
-        self._is_summed = False  # since the last step
-        self._is_between_steps = True
+    # True if `end_backward` will be called for this backward.
+    _is_watched = False
+    _is_fresh = False  # no parameter had a gradient when this backward began
+    _is_summed = False  # since the last step
+    _is_between_steps = True
+
+    @cached_property
+    def _all(self) -> tuple[torch.Tensor, ...]:
+        """All trained parameters."""
+        return tuple(self._parameters.values())
 
     def lay_out(
         self, layout: Layout, policy: _C.PolicyOptions, *, is_strict: bool
