@@ -16,6 +16,7 @@ from aikido_torch.recovery._return import (
     return_by_copy,
     wait_for_excluded,
 )
+from harness.layered_models import ManualClock
 
 
 class Backend:
@@ -195,16 +196,19 @@ class Meeting(Refused):
 
 @pytest.mark.parametrize("way", ["returns", "gone", "away"])
 def test_others_give_states_before_a_meeting_until_all_are_back(monkeypatch, way):
+    clock = ManualClock()
+    monkeypatch.setattr(
+        _return, "time", SimpleNamespace(monotonic=clock, sleep=clock.spend)
+    )
     monkeypatch.setattr(_return, "option_of", lambda *_: 20)
     handle = Meeting()
     handle._backend.place = (0, 3)
     handle._backend.in_view = [[0, 2], [0, 1, 2]] if way == "returns" else [[0, 2]]
     handle._backend.gone = [1] if way == "gone" else []
     wait_for_excluded(handle)
-    # It gives up at the time-out of heartbeats.
-    at_least = {"returns": 1, "gone": 0, "away": 2}[way]
-    assert handle.num_answers >= at_least
-    assert (handle.num_answers == at_least) == (way != "away")
+    # It gives up at the time-out of heartbeats, and looks each millisecond until then.
+    looks = pytest.approx(20, abs=1)
+    assert handle.num_answers == {"returns": 1, "gone": 0, "away": looks}[way]
 
 
 def test_a_refused_rank_copies_a_state_before_a_meeting(monkeypatch):
