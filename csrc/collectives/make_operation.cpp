@@ -11,8 +11,8 @@
 
 namespace aikido::collectives {
 
-std::shared_ptr<Operation> make_operation(OperationHost* host, Seq seq,
-                                          const Call& call, Rank first_caller) {
+std::shared_ptr<Operation> make_operation(ViewHost* host, Seq seq, const Call& call,
+                                          Rank first_caller) {
   const int32_t size = host->size();
   // The group creates and ends operations all the time, so their memory is reused.
   const auto made = [&]<class T>() -> std::shared_ptr<Operation> {

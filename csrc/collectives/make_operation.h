@@ -8,11 +8,12 @@
 #include <memory>
 
 #include "collectives/operation.h"
+#include "collectives/view_host.h"
 
 namespace aikido::collectives {
 
 // Requires: validate(call) is ok. The arguments are those of the operation.
-std::shared_ptr<Operation> make_operation(OperationHost* host, Seq seq,
-                                          const Call& call, Rank first_caller);
+std::shared_ptr<Operation> make_operation(ViewHost* host, Seq seq, const Call& call,
+                                          Rank first_caller);
 
 }  // namespace aikido::collectives

@@ -62,7 +62,7 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.header.kind = kind;
   m.header.shard = static_cast<uint16_t>(shard);
   m.header.epoch = host_->epoch();
-  m.header.view = host_->view().number;
+  m.header.view = host_->view_number();
   m.header.seq = seq_.value;
   m.header.offset = offset;
   m.header.total_bytes = total;

@@ -21,7 +21,6 @@
 #include "collectives/operation_host.h"
 #include "collectives/outcome.h"
 #include "collectives/parts.h"
-#include "membership/view_message.h"
 #include "straggler/data_shard.h"
 
 namespace aikido::collectives {
@@ -67,14 +66,20 @@ struct LocalCall {
   std::shared_ptr<Parts> parts;
 };
 
+class SkippableOperation;
+
+// Contract of every call. SkippableOperation (skippable_operation.h) adds the contract
+// of calls that can end without a member.
 class Operation : public transport::SendOwner,
                   public std::enable_shared_from_this<Operation> {
  public:
-  Operation(OperationHost* host, Seq seq, Call call, Rank first_caller)
+  Operation(OperationHost* host, Seq seq, Call call, Rank first_caller,
+            SkippableOperation* skippable = nullptr)
       : host_(host),
         seq_(seq),
         call_(std::move(call)),
         first_caller_(first_caller),
+        skippable_(skippable),
         borrowing_(host->recycler()) {}
 
   Seq seq() const { return seq_; }
@@ -104,56 +109,11 @@ class Operation : public transport::SendOwner,
   // The payload of that frame is complete.
   virtual void arrived(Rank from, const transport::FrameHeader& header) = 0;
 
-  // The result lacks some of this member's data. Known once the operation is over.
-  virtual bool was_skipped() const { return false; }
-  // With backups: data shards whose primaries are missing in the result, as holes_of().
-  // Known once the operation is over and its caller has the result.
-  virtual std::vector<Hole> holes() const { return {}; }
-  // The result is complete here although the caller has not called yet.
-  virtual bool is_committed() const { return false; }
-  // Nothing of another member is missing, independent of the local caller.
-  virtual bool has_all() const { return is_committed(); }
-  // The local result is not the result of any other member.
-  virtual bool is_own() const { return false; }
-  // Every shard has a result, here or on a member that will send it.
-  virtual bool is_decided() const { return is_committed(); }
-  // A shard owned here is open, or some shard is closed without a member. So no other
-  // owner can have all results unless another member has received that owner's shard.
-  virtual bool is_withheld() const { return false; }
-  // Largest number of contributions of these members to a result, as far as known here.
-  virtual int32_t most_contributions(const RankSet& members) const {
-    return straggler::most_contributions(call_.policy, members);
-  }
-  // Later contributions of others are not kept.
-  virtual bool is_closed() const { return false; }
+  // The same object if it may end without a member; null for a strict operation.
+  SkippableOperation* skippable() { return skippable_; }
+  const SkippableOperation* skippable() const { return skippable_; }
 
-  // The operation is over for the local caller, but still sends data to others. It
-  // still gets on_promise(), on_view() and the results of others.
-  virtual bool is_sending() const { return false; }
-
-  // The view is about to change (on_promise), or has changed (on_view).
-  virtual void on_promise() {}
-  virtual void on_view() {}
-  // `rank` has called this operation or a later one.
-  virtual void on_called(Rank) {}
-  // The local member has copied a state that contains this operation, and will not call
-  // it. The result is dropped, but the operation still sends and sums for the others.
-  // Requires: not started.
-  virtual void skip_through() {}
-  // Drops the received results. Requires: not started, and this member is excluded.
-  virtual void start_over() {}
-  // `rank` needs no result of this operation any more, and will not contribute.
-  virtual void on_acked(Rank) {}
-  // A frame without payload: kAck, kAskPresent, kPresent.
-  virtual void on_notice(Rank, const transport::FrameHeader&) {}
-  // Adds the received results to `received`, in the order of shards, for a report.
-  virtual void report(std::vector<membership::ReceivedShard>&) const {}
-  // The same for shards that are closed here, if their results are not received.
-  virtual void report_closed(std::vector<membership::ReceivedShard>&) const {}
-  // Numbers of the shards of which it has parts; ascending.
-  virtual std::vector<int32_t> divided() const { return {}; }
-
-  // Timed decisions (skip policies).
+  // Timed decisions.
   virtual void on_time(TimePoint) {}
   virtual std::optional<TimePoint> next_look() const { return std::nullopt; }
 
@@ -211,6 +171,7 @@ class Operation : public transport::SendOwner,
   const Seq seq_;
   const Call call_;
   const Rank first_caller_;
+  SkippableOperation* const skippable_;
   LocalCall local_;
   size_t pending_sends_ = 0;
   Status failure_;

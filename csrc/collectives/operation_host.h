@@ -2,7 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Interface of an operation to the group around it. Progress thread.
+// Interface of an operation to the group around it. ViewHost (view_host.h) adds the
+// services for operations that can end without a member. Progress thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +19,6 @@
 #include "collectives/call.h"
 #include "collectives/owner_send_window.h"
 #include "collectives/relay_pace.h"
-#include "membership/view.h"
-#include "straggler/group_policy.h"
 #include "transport/link.h"
 
 namespace aikido::collectives {
@@ -53,19 +52,17 @@ class OperationHost {
   virtual Rank self() const = 0;
   virtual int32_t size() const = 0;
   virtual uint32_t epoch() const = 0;
+  // Number of the view in which the group sends now (ViewHost::view()).
+  virtual uint32_t view_number() const = 0;
   virtual const Clock& clock() const = 0;
   virtual const OperationSettings& settings() const = 0;
   virtual BufferPool& pool() = 0;
   // Allocator of small blocks of an operation, and of the operation itself.
   virtual const Recycler& recycler() const = 0;
-  // Policy and history of all operations with these options.
-  virtual straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) = 0;
   virtual transport::MessageId send(Rank to, transport::OutMessage&& message) = 0;
   // As Link::send_at_once, for messages that belong to no collective.
   virtual bool send_at_once(Rank, const transport::OutMessage&) { return false; }
   virtual size_t cancel(Rank to, transport::MessageId id) = 0;
-  // The same for a message whose rest is sent again from other memory.
-  virtual size_t recall(Rank to, transport::MessageId id) = 0;
   // True if `to` reads large payloads in place, in memory that we share. A payload for
   // several such members is copied once for all of them (transport/shm_leases.h).
   virtual bool reads_our_memory(Rank to) = 0;
@@ -79,32 +76,10 @@ class OperationHost {
   virtual Buffer keep_incoming(Rank) { return {}; }
   // Discards the rest of the payload: its memory is no longer touched.
   virtual void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) = 0;
-  // Participants of operations that may skip, and owners. The reference stays valid.
-  virtual const membership::View& view() const = 0;
-  // The view is about to change: no result is accepted and no contribution sent.
-  virtual bool is_promised() const = 0;
-  // True if nothing will arrive from `rank`: it has left, or is lost.
-  virtual bool has_gone(Rank rank) const = 0;
-  // `rank` delays the others with its part of an operation. Returns false if nothing is
-  // done, because half of the members would own nothing.
-  virtual bool suspect(Rank rank) = 0;
-  // Members that own nothing since they were late once own shards again, to relieve
-  // `late`. No member knows if `late` itself is slow.
-  virtual void restore_owners(Rank late) = 0;
   // The last collective that `rank` is known to have called.
   virtual uint64_t called_by(Rank rank) const = 0;
-  // The last operation up to which `rank` needs no result, as far as known: it has the
-  // results, or its calls have failed, or it goes on without them.
-  virtual uint64_t acked_by(Rank rank) const = 0;
   // Ends the operation on all members, for an error found outside of a frame or call.
   virtual void fail_everywhere(Seq seq, const Status& why) = 0;
-  // This owner closed a shard with `here` of the `total` bytes of `rank`'s
-  // contribution.
-  virtual void note_share(Rank rank, size_t here, size_t total) = 0;
-  // This backup sends `bytes` bytes as its contribution.
-  virtual void note_given(size_t bytes) = 0;
-  // The result of a shard has arrived, and contains the contribution of a backup.
-  virtual void note_stand_in(const straggler::StandIn& stand_in) = 0;
   // The operation ended, but not inside of a frame, a call or on_time().
   virtual void on_over(Seq seq) = 0;
 };

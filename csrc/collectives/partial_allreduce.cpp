@@ -26,9 +26,9 @@ namespace {
 constexpr int kHesitationPart = 32;
 }  // namespace
 
-PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
+PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
                                    Rank first_caller)
-    : Operation(host, seq, std::move(call), first_caller),
+    : SkippableOperation(host, seq, std::move(call), first_caller),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
       num_data_shards_(straggler::num_data_shards(call_.policy, host->size())),
@@ -80,15 +80,15 @@ void PartialAllreduce::contribute_all() {
 // its bytes on to all others. So its contributions are paced to end together: a socket
 // that is alone at the end would bring more bytes than its owner can send on.
 Duration PartialAllreduce::hesitation_here() const {
-  if (call_.policy.rebalance || host_->view().is_owner(host_->self()) ||
+  if (call_.policy.rebalance || view_host_->view().is_owner(host_->self()) ||
       plan_.num_bytes(0) <= kLatePiece)
     return {};
   return group_policy_.history().median_period(call_.bytes()) / kHesitationPart;
 }
 
 bool PartialAllreduce::may_contribute() const {
-  return is_started() && !has_failed() && !is_input_gone_ && !host_->is_promised() &&
-         participants_.contains(host_->self());
+  return is_started() && !has_failed() && !is_input_gone_ &&
+         !view_host_->is_promised() && participants_.contains(host_->self());
 }
 
 void PartialAllreduce::contribute(int32_t s) {
@@ -101,12 +101,12 @@ void PartialAllreduce::contribute(int32_t s) {
     return close_if_due(s);
   }
   // The shard's result comes from its holder, without any contribution.
-  if (host_->view().held_at(seq_, plan_.number(s)) != nullptr) return;
+  if (view_host_->view().held_at(seq_, plan_.number(s)) != nullptr) return;
   if (is_backup(host_->self())) return offer(s);
   if (!mine.contribution.empty() || contribute_at_) return;
-  mine.contributed_in = host_->view().number;
+  mine.contributed_in = view_host_->view().number;
   // See Note [hesitation of a member without shards].
-  if (!call_.policy.rebalance || host_->view().is_owner(host_->self()))
+  if (!call_.policy.rebalance || view_host_->view().is_owner(host_->self()))
     return post_contribution(s, 0, plan_.num_bytes(s), kContributionToken, {});
   if (!paced_sends_) paced_sends_.emplace(plan_.num_shards(), contribution_bytes());
   paced_sends_->begin(s, plan_.num_bytes(s));
@@ -155,7 +155,7 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
   if (header.kind == FrameKind::kReady) return nowhere;
   if (!is_bare(header)) receiving_[static_cast<size_t>(from.value)] = kNothing;
   const auto s = static_cast<int32_t>(header.shard);
-  const bool is_now = header.view == host_->view().number;
+  const bool is_now = header.view == view_host_->view().number;
   const bool is_known =
       header.kind == FrameKind::kContrib || header.kind == FrameKind::kResult;
   const size_t expected = is_live(header.shard) ? plan_.num_bytes(s) : 0;
@@ -177,11 +177,12 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
                                                   std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
   Shard& mine = shard(s);
-  const bool is_now = header.view == host_->view().number;
+  const bool is_now = header.view == view_host_->view().number;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return nowhere;
   // A member that has promised a new view takes no more results of this view; see
   // view_change.h.
-  if (host_->is_promised() && !mutated(Mutation::kAcceptAfterPromise)) return nowhere;
+  if (view_host_->is_promised() && !mutated(Mutation::kAcceptAfterPromise))
+    return nowhere;
   if (mine.is_received || is_skipped_) return nowhere;
   if (is_now && mine.owner != from)
     return misfit(from, header.total_bytes, plan_.num_bytes(s));
@@ -254,8 +255,9 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
 
 void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
-  const bool is_now = header.view == host_->view().number && !host_->is_promised();
-  if (!is_live(header.shard) || !host_->view().has(from)) return;
+  const bool is_now =
+      header.view == view_host_->view().number && !view_host_->is_promised();
+  if (!is_live(header.shard) || !view_host_->view().has(from)) return;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
   // The owner asks for the bytes that this backup has offered.
   if (header.kind == FrameKind::kNeed && from == shard(s).owner) give(s);
@@ -285,7 +287,7 @@ void PartialAllreduce::note_mask(int32_t s) {
 
 void PartialAllreduce::acknowledge(int32_t s) {
   Shard& mine = shard(s);
-  if (mine.owner == host_->self() || host_->is_promised()) return;
+  if (mine.owner == host_->self() || view_host_->is_promised()) return;
   if (std::exchange(mine.is_acknowledged, true)) return;
   post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
 }
@@ -306,14 +308,14 @@ bool PartialAllreduce::is_decided() const {
   if (is_skipped_) return true;
   for (const int32_t s : live_)
     if (!shard(s).is_received &&
-        host_->view().held_at(seq_, plan_.number(s)) == nullptr)
+        view_host_->view().held_at(seq_, plan_.number(s)) == nullptr)
       return false;
   return true;
 }
 
 // See Note [closed vs. received].
 bool PartialAllreduce::is_withheld() const {
-  const size_t num_owners = host_->view().cut_of(seq_).owners.size();
+  const size_t num_owners = view_host_->view().cut_of(seq_).owners.size();
   const bool all_own = static_cast<size_t>(plan_.num_shards()) == num_owners;
   return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& mine) {
     if (mine.own && !mine.own->is_closed) return true;
@@ -386,7 +388,7 @@ void PartialAllreduce::expose_if_done() {
   if (!is_started() || is_over() || has_failed() || shards_left_ > 0) return;
   // An excluded member may hold a result that the others do not have, so it must rejoin
   // first.
-  if (!host_->view().has(host_->self())) return;
+  if (!view_host_->view().has(host_->self())) return;
   set_over();
   for (const int32_t s : live_) send_to_late(s);
   succeed(make_outcome());
@@ -458,7 +460,7 @@ std::vector<Rank> PartialAllreduce::awaited() const {
   std::vector<Rank> ranks = missing();
   if (ranks.empty()) return ranks;
   ranks.clear();
-  host_->view().participants(seq_).for_each([&](Rank rank) {
+  view_host_->view().participants(seq_).for_each([&](Rank rank) {
     if (rank != host_->self()) ranks.push_back(rank);
   });
   return ranks;
@@ -511,7 +513,7 @@ void PartialAllreduce::on_acked(Rank rank) {
     own->policy->expect(expected());
     close_if_due(s);
   }
-  if (!host_->is_promised()) have_own();
+  if (!view_host_->is_promised()) have_own();
   expose_if_done();
 }
 

@@ -41,18 +41,18 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/operation.h"
 #include "collectives/owned_shard.h"
 #include "collectives/paced_sends.h"
 #include "collectives/result_header.h"
 #include "collectives/shard_table.h"
+#include "collectives/skippable_operation.h"
 #include "straggler/pace.h"
 
 namespace aikido::collectives {
 
-class PartialAllreduce final : public Operation {
+class PartialAllreduce final : public SkippableOperation {
  public:
-  PartialAllreduce(OperationHost* host, Seq seq, Call call, Rank first_caller);
+  PartialAllreduce(ViewHost* host, Seq seq, Call call, Rank first_caller);
 
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
                            std::span<const std::byte> rest) override;

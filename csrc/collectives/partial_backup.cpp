@@ -27,7 +27,7 @@ using transport::FrameHeader;
 using transport::FrameKind;
 
 void PartialAllreduce::set_participants() {
-  participants_ = host_->view().participants(seq_);
+  participants_ = view_host_->view().participants(seq_);
   if (call_.policy.has_stand_ins())
     wanted_ = straggler::wanted(call_.policy, participants_);
 }
@@ -60,7 +60,7 @@ void PartialAllreduce::commit(const Shard& mine, uint64_t charge) {
   for (const straggler::StandIn& stand_in : mine.stand_ins) {
     in_time.erase(stand_in.data_shard);
     covered.insert(stand_in.data_shard);
-    host_->note_stand_in(stand_in);
+    view_host_->note_stand_in(stand_in);
   }
   history.on_committed(seq_, in_time, covered, Rank(num_data_shards_), charge);
 }
@@ -91,8 +91,8 @@ void PartialAllreduce::contribute_as_backup(int32_t s) {
   Shard& mine = shard(s);
   // Posted before, in this view.
   if (!mine.contribution.empty()) return;
-  mine.contributed_in = host_->view().number;
-  host_->note_given(plan_.num_bytes(s));
+  mine.contributed_in = view_host_->view().number;
+  view_host_->note_given(plan_.num_bytes(s));
   post_contribution(s, 0, plan_.num_bytes(s), kContributionToken,
                     extra_of(local_.data_shard));
 }
@@ -133,7 +133,7 @@ void PartialAllreduce::start_policy(int32_t s) {
   } else {
     own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
   }
-  const membership::View& view = host_->view();
+  const membership::View& view = view_host_->view();
   // In a new view the first callers are only the members that heard of it first, so a
   // quorum is required.
   if (num_views_ > 0 ||
@@ -185,7 +185,8 @@ void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
   if (own == nullptr || !said(from) || is_stale(from, header)) return;
   if (own->is_closed)
     return group_policy_.history().on_late_arrival(seq_, from, host_->clock().now());
-  const bool is_now = header.view == host_->view().number && !host_->is_promised();
+  const bool is_now =
+      header.view == view_host_->view().number && !view_host_->is_promised();
   const bool has_bytes = header.payload_bytes > 0 || header.total_bytes == 0;
   if (has_bytes ? own->backups->has_offered(from) : !is_now) return;
   own->backups->on_offer(from, *said(from), host_->clock().now());

@@ -100,14 +100,14 @@ RankSet PartialAllreduce::expected() const {
   RankSet ranks = participants_;
   if (is_skipped_ || is_input_gone_) ranks.erase(host_->self());
   participants_.for_each([&](Rank r) {
-    if (r != host_->self() && host_->acked_by(r) >= seq_.value) ranks.erase(r);
+    if (r != host_->self() && view_host_->acked_by(r) >= seq_.value) ranks.erase(r);
   });
   return ranks;
 }
 
 // True if the frame is from an excluded member, or from before the member rejoined.
 bool PartialAllreduce::is_stale(Rank from, const FrameHeader& header) const {
-  const auto& seat = host_->view().seats[static_cast<size_t>(from.value)];
+  const auto& seat = view_host_->view().seats[static_cast<size_t>(from.value)];
   return !participants_.contains(from) || header.view < seat.since;
 }
 
@@ -115,7 +115,7 @@ Result<std::byte*> PartialAllreduce::place_contribution(
     Rank from, const FrameHeader& header, int32_t s, std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
   if (is_stale(from, header)) return nowhere;
-  const membership::View& view = host_->view();
+  const membership::View& view = view_host_->view();
   Shard& mine = shard(s);
   // Contributions that arrive after the close are kept until the result is received,
   // because the result may be given up.
@@ -155,7 +155,7 @@ void PartialAllreduce::let_go(int32_t s) {
 size_t PartialAllreduce::piece_bytes() const {
   const size_t element = size_of(call_.dtype);
   const size_t chunk = host_->settings().chunk_bytes / element * element;
-  const auto& owners = host_->view().cut_of(seq_).owners;
+  const auto& owners = view_host_->view().cut_of(seq_).owners;
   if (!call_.policy.rebalance || std::ssize(owners) == host_->size()) return chunk;
   const size_t piece = std::max(plan_.num_bytes(0) / kPieces, kLeastPiece);
   return std::min(chunk, piece / element * element);
@@ -164,7 +164,8 @@ size_t PartialAllreduce::piece_bytes() const {
 // See Note [hesitation of a member without shards].
 size_t PartialAllreduce::contribution_bytes() const {
   const size_t piece = piece_bytes();
-  return host_->view().is_owner(host_->self()) ? piece : std::min(piece, kLatePiece);
+  return view_host_->view().is_owner(host_->self()) ? piece
+                                                    : std::min(piece, kLatePiece);
 }
 
 // Folds the pieces for which all members' bytes have arrived. So most of the work is
@@ -197,7 +198,8 @@ void PartialAllreduce::fold_ahead(int32_t s) {
 void PartialAllreduce::send_ahead(int32_t s) {
   Shard& mine = shard(s);
   OwnedShard& own = *mine.own;
-  if (!participants_.is_full() || host_->is_promised() || is_over() || has_failed())
+  if (!participants_.is_full() || view_host_->is_promised() || is_over() ||
+      has_failed())
     return;
   const bool is_certain = call_.policy.rebalance;
   const bool is_likely = num_data_shards_ == host_->size() &&
@@ -219,7 +221,7 @@ void PartialAllreduce::on_time(TimePoint now) {
     close_if_due(s);
     send_to_late(s);
   }
-  if (looks_again_ && !host_->is_promised()) have_own();
+  if (looks_again_ && !view_host_->is_promised()) have_own();
   watch();
   expose_if_done();
 }
@@ -228,7 +230,7 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
   std::optional<TimePoint> earliest = next_watch();
   if (contribute_at_ && (!earliest || *contribute_at_ < *earliest))
     earliest = contribute_at_;
-  if (host_->is_promised()) return earliest;
+  if (view_host_->is_promised()) return earliest;
   if (looks_again_) return host_->clock().now();
   for (const Shard& mine : shards_) {
     if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
@@ -251,7 +253,7 @@ std::optional<uint64_t> PartialAllreduce::received_of(Rank from, int32_t s) cons
 
 void PartialAllreduce::close_if_due(int32_t s) {
   OwnedShard* own = shard(s).own.get();
-  if (own == nullptr || own->is_closed || host_->is_promised()) return;
+  if (own == nullptr || own->is_closed || view_host_->is_promised()) return;
   if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
   if (own->backups != nullptr) ask_backups(s);
   const TimePoint now = host_->clock().now();
@@ -268,7 +270,7 @@ void PartialAllreduce::close_if_due(int32_t s) {
 bool PartialAllreduce::is_heard(int32_t s) {
   if (mutated(Mutation::kSmallQuorum)) return true;
   OwnedShard& own = *shard(s).own;
-  const RankSet& members = host_->view().members;
+  const RankSet& members = view_host_->view().members;
   int32_t heard = 0;
   members.for_each([&](Rank r) {
     const bool is_here = r == host_->self() || own.present.contains(r) ||
@@ -305,7 +307,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
         max_stand_ins(call_, host_->size()) - own.backups->stand_ins().size();
     // Not the excluded members of this view, because a full result must be the same in
     // every view.
-    host_->view().cut_of(seq_).out.for_each([&](Rank r) {
+    view_host_->view().cut_of(seq_).out.for_each([&](Rank r) {
       if (mine.out.size() < room) mine.out.push_back(r);
     });
   }
@@ -314,10 +316,10 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   own.is_closed = true;
   own.tell_close(host_->clock().now(), [&](Rank r) { return received_of(r, s); });
   // Usually each member owns a shard, and then there is nobody to look up.
-  if (std::ssize(host_->view().cuts.back().owners) < host_->size())
+  if (std::ssize(view_host_->view().cuts.back().owners) < host_->size())
     participants_.for_each([&](Rank r) {
-      if (!is_backup(r) && !host_->view().is_owner(r))
-        host_->note_share(r, own.bytes_here(r), plan_.num_bytes(s));
+      if (!is_backup(r) && !view_host_->view().is_owner(r))
+        view_host_->note_share(r, own.bytes_here(r), plan_.num_bytes(s));
     });
   // The result is sent now. It counts as received when another member has acknowledged
   // it.
@@ -331,7 +333,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
     if (std::exchange(own.sent, 0) > 0)
       cancel_results(s);  // drops pieces that were sent ahead as a sum of all members
   }
-  RankSet in_time = host_->view().members;
+  RankSet in_time = view_host_->view().members;
   in_time.erase(host_->self());
   mine.late = last_to_get(in_time, mine);
   mine.late.for_each([&](Rank r) { in_time.erase(r); });
@@ -465,15 +467,15 @@ void PartialAllreduce::cancel_results(int32_t s) {
 // True if another member of the view needs the result.
 bool PartialAllreduce::is_needed() const {
   bool is_needed = false;
-  host_->view().members.for_each([&](Rank r) {
-    if (r != host_->self() && host_->acked_by(r) < seq_.value) is_needed = true;
+  view_host_->view().members.for_each([&](Rank r) {
+    if (r != host_->self() && view_host_->acked_by(r) < seq_.value) is_needed = true;
   });
   return is_needed;
 }
 
 // See Note [closed vs. received].
 void PartialAllreduce::have_own() {
-  if (!host_->view().has(host_->self())) return;
+  if (!view_host_->view().has(host_->self())) return;
   const bool is_alone = !is_needed();
   const bool is_all_full = std::all_of(live_.begin(), live_.end(), [&](int32_t s) {
     const Shard& mine = shard(s);
@@ -522,7 +524,7 @@ void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
   if (left > 0) --left;
   send_to_late(s);
   const bool is_waiting = left > 0 && mine.results_in_flight > 0;
-  if (is_waiting || is_over() || has_failed() || host_->is_promised()) return;
+  if (is_waiting || is_over() || has_failed() || view_host_->is_promised()) return;
   have_own();
   expose_if_done();
 }

@@ -19,9 +19,9 @@ constexpr Duration kCopyStart = std::chrono::microseconds(100);
 
 }  // namespace
 
-PartialReduceScatter::PartialReduceScatter(OperationHost* host, Seq seq, Call call,
+PartialReduceScatter::PartialReduceScatter(ViewHost* host, Seq seq, Call call,
                                            Rank first_caller)
-    : Operation(host, seq, std::move(call), first_caller),
+    : SkippableOperation(host, seq, std::move(call), first_caller),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
       participants_(host->view().participants(seq)),
@@ -34,7 +34,7 @@ Status PartialReduceScatter::on_start() {
   // A contribution that arrived before the call has told the size of the block.
   if (own_ && own_bytes_ != bytes) return misfit(sized_by_, own_bytes_, bytes);
   // The group went on without this member.
-  if (host_->view().has(host_->self()) && !takes_part()) {
+  if (view_host_->view().has(host_->self()) && !takes_part()) {
     fail(excluded());
     return Status::ok();
   }
@@ -86,7 +86,7 @@ void PartialReduceScatter::disown(Rank rank) {
   Contribution& mine = to(rank);
   const OutBlock& out = block(rank);
   if (!mine.is_under_way || out.bytes == 0) return;
-  const size_t left = host_->recall(rank, mine.id);
+  const size_t left = view_host_->recall(rank, mine.id);
   if (left == 0) return;
   mine.copy = host_->pool().take(left);
   std::memcpy(mine.copy.data(), out.data + out.bytes - left, left);
@@ -160,7 +160,7 @@ Result<std::byte*> PartialReduceScatter::place(Rank from, const FrameHeader& hea
 Result<std::byte*> PartialReduceScatter::place_contribution(Rank from,
                                                             const FrameHeader& header) {
   std::byte* const nowhere = nullptr;
-  const membership::View& view = host_->view();
+  const membership::View& view = view_host_->view();
   if (is_closed_ || !takes_part() || !participants_.contains(from)) return nowhere;
   // A frame from before the sender rejoined.
   if (header.view < view.seats[static_cast<size_t>(from.value)].since) return nowhere;
@@ -207,7 +207,7 @@ RankSet PartialReduceScatter::whole() const {
 RankSet PartialReduceScatter::givers() const {
   RankSet givers = participants_;
   whole().for_each([&](Rank rank) {
-    if (host_->has_gone(rank)) givers.insert(rank);
+    if (view_host_->has_gone(rank)) givers.insert(rank);
   });
   return givers;
 }
@@ -278,10 +278,10 @@ void PartialReduceScatter::fold_ahead() {
 // part in operations that nobody has called before, and waits for this member's
 // contribution. If too few members live, no new view can come.
 bool PartialReduceScatter::is_held_up() const {
-  if (!host_->is_promised()) return false;
-  const RankSet& members = host_->view().members;
+  if (!view_host_->is_promised()) return false;
+  const RankSet& members = view_host_->view().members;
   int32_t live = 0;
-  members.for_each([&](Rank rank) { live += host_->has_gone(rank) ? 0 : 1; });
+  members.for_each([&](Rank rank) { live += view_host_->has_gone(rank) ? 0 : 1; });
   return live > members.count() / 2;
 }
 
@@ -312,7 +312,7 @@ void PartialReduceScatter::close(const straggler::Decision& decision) {
   group_policy_.history().on_committed(
       seq_, header_.mask, call_.bytes() + straggler::ResultLog::kOperationCharge);
   const auto encoded = encode_result_header(header_);
-  host_->view().members.for_each([&](Rank rank) {
+  view_host_->view().members.for_each([&](Rank rank) {
     if (!header_.mask.contains(rank))
       post(rank, FrameKind::kResult, host_->self().value, nullptr, 0, 0, 0, true,
            static_cast<uint32_t>(host_->self().value), encoded);
@@ -382,7 +382,7 @@ Status PartialReduceScatter::excluded() const {
 }
 
 void PartialReduceScatter::on_view() {
-  const membership::View& view = host_->view();
+  const membership::View& view = view_host_->view();
   participants_ = view.participants(seq_);
   const RankSet before = std::exchange(givers_, givers());
   for (int32_t r = 0; r < host_->size(); ++r) {

@@ -31,15 +31,15 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/operation.h"
 #include "collectives/owned_shard.h"
 #include "collectives/result_header.h"
+#include "collectives/skippable_operation.h"
 
 namespace aikido::collectives {
 
-class PartialReduceScatter final : public Operation {
+class PartialReduceScatter final : public SkippableOperation {
  public:
-  PartialReduceScatter(OperationHost* host, Seq seq, Call call, Rank first_caller);
+  PartialReduceScatter(ViewHost* host, Seq seq, Call call, Rank first_caller);
 
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
                            std::span<const std::byte> rest) override;

@@ -71,10 +71,11 @@ void PartialAllreduce::note_lag() {
 // still, and has one more member to compare with.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
-  if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
+  if (view_host_->is_promised() || !view_host_->view().has(host_->self()) ||
+      !has_quorum_)
     return std::nullopt;
   // A late member gets its results late, so it cannot judge others.
-  if (!host_->view().is_owner(host_->self()) || is_late(host_->self()))
+  if (!view_host_->view().is_owner(host_->self()) || is_late(host_->self()))
     return std::nullopt;
   Duration waited{};
   Rank missing = kNoRank;
@@ -92,7 +93,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // With full sums all wait for all members, and a member without shards is the slow
   // one.
   const bool may_restore =
-      !are_several && !call_.policy.rebalance && has_idle_members(host_->view());
+      !are_several && !call_.policy.rebalance && has_idle_members(view_host_->view());
   if (!can_tell && !may_restore) return std::nullopt;
   // The owner may wait for a member that is in time here, for a time that it has not
   // announced, or for a member that gets no time here either.
@@ -252,10 +253,10 @@ void PartialAllreduce::watch() {
     if (!shard(s).is_received && !shard(s).own) missing.insert(shard(s).owner);
   if (!are_most_here()) {
     ++num_tries_;
-    missing.for_each([&](Rank r) { host_->restore_owners(r); });
+    missing.for_each([&](Rank r) { view_host_->restore_owners(r); });
     return;
   }
-  missing.for_each([&](Rank r) { has_suspected_ |= host_->suspect(r); });
+  missing.for_each([&](Rank r) { has_suspected_ |= view_host_->suspect(r); });
   are_too_few_ = !has_suspected_;
 }
 

@@ -16,7 +16,7 @@ using transport::FrameKind;
 // See Notes [one mask for the bucket] and [divided shard].
 ShardTable PartialAllreduce::plan_in_view() const {
   const bool is_whole = call_.policy.masks == straggler::Masks::kBucket;
-  const membership::Cut& cut = host_->view().cut_of(seq_);
+  const membership::Cut& cut = view_host_->view().cut_of(seq_);
   const size_t num_owners = cut.owners.size();
   const size_t element = size_of(call_.dtype),
                least = host_->settings().shard_bytes_of(call_);
@@ -32,8 +32,8 @@ ShardTable PartialAllreduce::plan_in_view() const {
 
 Rank PartialAllreduce::owner_of(int32_t s) const {
   const int32_t number = plan_.number(s);
-  const membership::Held* held = host_->view().held_at(seq_, number);
-  return held != nullptr ? held->holder : host_->view().cut_of(seq_).owner(number);
+  const membership::Held* held = view_host_->view().held_at(seq_, number);
+  return held != nullptr ? held->holder : view_host_->view().cut_of(seq_).owner(number);
 }
 
 // Starts again with the cut of the view.
@@ -61,7 +61,7 @@ void PartialAllreduce::cut() {
 // it; an excluded member learns it when it rejoins. From then on a part is like a
 // shard. Full sums, buckets and calls with backups are not divided.
 void PartialAllreduce::divide() {
-  const membership::View& view = host_->view();
+  const membership::View& view = view_host_->view();
   shards_.resize(static_cast<size_t>(plan_.size()));
   for (const auto& [s, begin, end] : plan_.divided()) {
     Shard& whole = shard(s);
@@ -147,7 +147,7 @@ void PartialAllreduce::on_removed() {
 }
 
 void PartialAllreduce::on_view() {
-  if (!host_->view().has(host_->self())) {
+  if (!view_host_->view().has(host_->self())) {
     on_removed();
     return expose_if_done();
   }
@@ -201,14 +201,14 @@ void PartialAllreduce::renew(int32_t s) {
   const Rank owner = owner_of(s);
   // A contribution of the previous view to the same owner still counts.
   const bool is_sent = !mutated(Mutation::kCountTwice) &&
-                       mine.contributed_in + 1 == host_->view().number &&
+                       mine.contributed_in + 1 == view_host_->view().number &&
                        owner == mine.owner && !mine.contribution.empty();
   if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
-  mine.contributed_in = host_->view().number;
-  if (owner != mine.owner && !host_->view().is_owner(mine.owner))
+  mine.contributed_in = view_host_->view().number;
+  if (owner != mine.owner && !view_host_->view().is_owner(mine.owner))
     moved_.insert(mine.owner);
   mine.owner = owner;
-  const membership::Held* held = host_->view().held_at(seq_, plan_.number(s));
+  const membership::Held* held = view_host_->view().held_at(seq_, plan_.number(s));
   auto given_up = std::exchange(mine.given_up, std::nullopt);
   if (given_up && held != nullptr && !held->lacking.contains(host_->self()))
     take_back(s, *std::move(given_up));

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "base/clock.h"
-#include "collectives/operation.h"
+#include "collectives/skippable_operation.h"
 
 namespace aikido::engine {
 
@@ -24,6 +24,11 @@ struct ActiveCall {
 
   bool is_barrier() const {
     return operation->call().kind == collectives::CallKind::kBarrier;
+  }
+  // The result is complete here. False for a strict call.
+  bool is_committed() const {
+    const auto* skippable = operation->skippable();
+    return skippable != nullptr && skippable->is_committed();
   }
   bool is_held_back() const { return held.has_value() && !is_barrier(); }
 };

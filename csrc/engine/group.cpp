@@ -225,50 +225,6 @@ void Group::receive(collectives::ReceiveCall&& call) {
   if (mailbox_.fail_receives(from, unreachable(from))) missed_ = from;
 }
 
-// True if unreachable() is ok, without building its text. Called for each message.
-bool Group::is_reachable(Rank rank) const {
-  if (end_reason_ || is_anybody_lost_) return unreachable(rank).is_ok();
-  return rank == kNoRank || !heartbeats_.is_silent(rank);
-}
-
-// Reason why no message can be exchanged with `rank`. kNoRank stands for any member:
-// then a death counts, and an orderly leave does not.
-Status Group::unreachable(Rank rank) const {
-  if (end_reason_) return *end_reason_;
-  return rank == kNoRank ? death() : loss(rank);
-}
-
-Status Group::death() const {
-  for (const Peer& p : peers_)
-    if (p.is_lost() && !p.has_left) return p.loss;
-  return {};
-}
-
-// Others may have reported a loss before the connection ends here.
-Status Group::failure() const {
-  const Status failure = unreachable(kNoRank);
-  return failure.has_failed() ? failure : last_loss_.value_or(failure);
-}
-
-// Reason why nothing comes from a member: it is lost, or silent.
-Status Group::loss(Rank rank) const {
-  const Peer& p = peers_[static_cast<size_t>(rank.value)];
-  const auto silence = heartbeats_.silence(rank);
-  if (p.is_lost() || !silence) return p.loss;
-  return silent_member(rank, options_.name, *silence);
-}
-
-bool Group::has_gone(Rank rank) const {
-  const Peer& p = peers_[static_cast<size_t>(rank.value)];
-  return p.has_left || p.is_lost();
-}
-
-// First silent member. Ok if there is none.
-Status Group::silence() const {
-  const auto silent = heartbeats_.silent();
-  return silent.empty() ? Status::ok() : loss(silent.front());
-}
-
 // ---- frames ----
 
 Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
@@ -300,9 +256,9 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   return nowhere;
 }
 
-Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
-                                 std::span<const std::byte> extension) {
-  const Found nobody;
+Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
+                              std::span<const std::byte> extension) {
+  const FoundCall nobody;
   auto it = active_.find(header.seq);
   if (end_reason_ && it == active_.end()) return nobody;
   if (header.seq > called_ + kMaxAhead) return too_far_ahead(header.seq, called_);
@@ -312,7 +268,8 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
     if (!decoded) return decoded.status();
     const auto sending = sending_.at(header.seq);
     const auto& theirs = *decoded;
-    if (theirs && theirs->call == sending->call()) return Found{sending, theirs->rest};
+    if (theirs && theirs->call == sending->call())
+      return FoundCall{sending, theirs->rest};
   }
   if (it == active_.end() && header.seq <= called_ && !unheard_.contains(header.seq)) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
@@ -345,7 +302,7 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
     mismatch(*operation, theirs->call, from);
   }
   if (operation->has_failed() || operation->is_over()) return nobody;
-  return Found{operation, theirs ? theirs->rest : std::span<const std::byte>()};
+  return FoundCall{operation, theirs ? theirs->rest : std::span<const std::byte>()};
 }
 
 void Group::on_frame(Rank from, const FrameHeader& header) {
@@ -408,7 +365,9 @@ void Group::note_called(Rank from, uint64_t called) {
   }
   if (policies_.empty()) return;
   for (const auto& operation : operations())
-    if (operation->seq().value <= called) operation->on_called(from);
+    if (auto* skippable = operation->skippable();
+        skippable != nullptr && operation->seq().value <= called)
+      skippable->on_called(from);
 }
 
 // True if this member's contributions were cut off repeatedly. Its data is likely to
@@ -591,7 +550,7 @@ void Group::update_known() {
   update_acked();
   uint64_t known = called_;
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
-    if (it->first != known + 1 || !it->second.operation->is_committed()) break;
+    if (it->first != known + 1 || !it->second.is_committed()) break;
     ++known;
   }
   known_up_to_.store(known);

@@ -50,7 +50,7 @@ struct GroupOptions {
 
 class Group final : public transport::Timed,
                     private transport::LinkHandler,
-                    private collectives::OperationHost,
+                    private collectives::ViewHost,
                     private membership::ViewChangeHost {
  public:
   // `clock` must outlive the group, and must not advance during a turn.
@@ -139,10 +139,11 @@ class Group final : public transport::Timed,
   int32_t acked() const override;
   transport::WakePolicy wake_policy(Rank from) const override;
 
-  // OperationHost
+  // OperationHost and ViewHost
   Rank self() const override { return options_.self; }
   int32_t size() const override { return options_.size; }
   uint32_t epoch() const override { return epoch_; }
+  uint32_t view_number() const override { return view().number; }
   const Clock& clock() const override { return *clock_; }
   const collectives::OperationSettings& settings() const override {
     return options_.operation;
@@ -182,9 +183,8 @@ class Group final : public transport::Timed,
   void on_refused(const Status& why) override;
 
   Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
-  using Found = FoundCall;
-  Result<Found> find(Rank from, const transport::FrameHeader& header,
-                     std::span<const std::byte> extension);
+  Result<FoundCall> find(Rank from, const transport::FrameHeader& header,
+                         std::span<const std::byte> extension);
   void note_called(Rank from, uint64_t called);
   void fail(collectives::Operation& operation, const Status& why, bool tell);
   std::shared_ptr<collectives::Operation> failed_operation(Seq seq, const Status& why);
@@ -230,7 +230,7 @@ class Group final : public transport::Timed,
   Rank held_back_for(const collectives::Operation& operation) const;
   void release_held_back();
   // Results for other members (group_views.cpp).
-  void keep(uint64_t seq, const std::shared_ptr<collectives::Operation>& operation);
+  void keep(const std::shared_ptr<collectives::SkippableOperation>& operation);
   uint64_t charge_of(const collectives::Operation& operation) const;
   void trim_kept();
   void note_failed(uint64_t seq, const Status& why);
@@ -240,7 +240,7 @@ class Group final : public transport::Timed,
   uint64_t received_by_all() const;
   std::vector<straggler::Ownership::Change> owner_changes() const;
   void change_owners();
-  Status hopeless(const collectives::Operation& operation) const;
+  Status hopeless(const collectives::SkippableOperation& operation) const;
   void start_held(Active& active);
   void start_barriers();
   void retire(uint64_t seq);
@@ -271,11 +271,10 @@ class Group final : public transport::Timed,
   std::optional<Status> refusal_;  // set: this member is excluded and was refused
   std::vector<Past> past_;         // by rank
   straggler::Ownership ownership_;
-  // Skippable operations that have ended here, if others may need their results.
-  std::map<uint64_t, std::shared_ptr<collectives::Operation>> kept_;
+  // By seq: skippable operations that have ended here. Others may need the results of
+  // kept_, and sending_ still send data to others.
+  std::map<uint64_t, std::shared_ptr<collectives::SkippableOperation>> kept_, sending_;
   uint64_t kept_bytes_ = 0;
-  // Operations that have ended here and still send data to others.
-  std::map<uint64_t, std::shared_ptr<collectives::Operation>> sending_;
   std::map<Seq, Status> failed_;  // failures that others may still need, with reasons
   uint64_t forgotten_ = 0;        // results up to this number are not kept for a rejoin
   uint64_t acked_ = 0;            // this member needs no result up to this number

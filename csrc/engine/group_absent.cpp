@@ -60,11 +60,11 @@ Rank Group::held_back_for(const Operation& operation) const {
   uint64_t bytes = kept_bytes_ + charge_of(operation);
   uint32_t num_under_way = 1;
   for (const auto& [seq, active] : active_) {
-    const Operation& other = *active.operation;
-    if (other.seq() >= operation.seq()) break;
-    if (!other.call().is_agreed() || other.has_failed()) continue;
-    bytes += charge_of(other);
-    num_under_way += other.call().policy == call.policy && !other.is_committed();
+    const auto* other = active.operation->skippable();
+    if (Seq(seq) >= operation.seq()) break;
+    if (other == nullptr || !other->call().is_agreed() || other->has_failed()) continue;
+    bytes += charge_of(*other);
+    num_under_way += other->call().policy == call.policy && !other->is_committed();
   }
   Rank found = kNoRank;
   if (bytes > options_.log_bytes) away.for_each([&](Rank r) { found = r; });
@@ -86,9 +86,10 @@ bool Group::is_waited_for() const {
   uint64_t next_bytes = 0;
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
     const Operation& operation = *it->second.operation;
-    if (operation.has_failed() || operation.is_committed()) continue;
+    if (operation.has_failed()) continue;
     // A strict call waits for every member.
-    if (!operation.call().is_partial()) return true;
+    if (operation.skippable() == nullptr) return true;
+    if (operation.skippable()->is_committed()) continue;
     next_bytes = std::max(next_bytes, operation.call().bytes());
   }
   return std::any_of(policies_.begin(), policies_.end(), [&](const auto& policy) {
@@ -114,7 +115,7 @@ void Group::release_held_back() {
 }
 
 // Reason why a skippable operation cannot end any more. Ok: it can.
-Status Group::hopeless(const collectives::Operation& operation) const {
+Status Group::hopeless(const collectives::SkippableOperation& operation) const {
   if (refusal_) return operation.is_started() ? *refusal_ : Status::ok();
   // Only its caller has not called yet. An excluded member must rejoin before it
   // exposes anything.

@@ -33,12 +33,58 @@ constexpr auto is_open = [](const auto& active) {
 
 }  // namespace
 
+// True if unreachable() is ok, without building its text. Called for each message.
+bool Group::is_reachable(Rank rank) const {
+  if (end_reason_ || is_anybody_lost_) return unreachable(rank).is_ok();
+  return rank == kNoRank || !heartbeats_.is_silent(rank);
+}
+
+// Reason why no message can be exchanged with `rank`. kNoRank stands for any member:
+// then a death counts, and an orderly leave does not.
+Status Group::unreachable(Rank rank) const {
+  if (end_reason_) return *end_reason_;
+  return rank == kNoRank ? death() : loss(rank);
+}
+
+Status Group::death() const {
+  for (const Peer& p : peers_)
+    if (p.is_lost() && !p.has_left) return p.loss;
+  return {};
+}
+
+// Others may have reported a loss before the connection ends here.
+Status Group::failure() const {
+  const Status failure = unreachable(kNoRank);
+  return failure.has_failed() ? failure : last_loss_.value_or(failure);
+}
+
+// Reason why nothing comes from a member: it is lost, or silent.
+Status Group::loss(Rank rank) const {
+  const Peer& p = peers_[static_cast<size_t>(rank.value)];
+  const auto silence = heartbeats_.silence(rank);
+  if (p.is_lost() || !silence) return p.loss;
+  return silent_member(rank, options_.name, *silence);
+}
+
+bool Group::has_gone(Rank rank) const {
+  const Peer& p = peers_[static_cast<size_t>(rank.value)];
+  return p.has_left || p.is_lost();
+}
+
+// First silent member. Ok if there is none.
+Status Group::silence() const {
+  const auto silent = heartbeats_.silent();
+  return silent.empty() ? Status::ok() : loss(silent.front());
+}
+
 // Removes the operation if it is over, and counts it.
 void Group::retire(uint64_t seq) {
   const auto it = active_.find(seq);
   if (it == active_.end()) return;
   const Operation& current = *it->second.operation;
-  if (!current.is_started() && current.is_closed()) note_dropped(seq);
+  const auto* skippable = current.skippable();
+  if (skippable != nullptr && !current.is_started() && skippable->is_closed())
+    note_dropped(seq);
   if (!current.is_over()) return;
   trace_.on_over(current);
   if (it->second.operation->has_failed()) {
@@ -46,7 +92,7 @@ void Group::retire(uint64_t seq) {
     // Frames still in arrival must not touch the caller's memory again.
     drop_incoming(seq);
   } else {
-    if (it->second.operation->was_skipped())
+    if (skippable != nullptr && skippable->was_skipped())
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
     recent_calls_.note(seq, it->second.operation->call());
     // A member that was silent is back.
@@ -66,8 +112,9 @@ void Group::retire(uint64_t seq) {
       p.note_over(seq, !operation->has_failed() || !call.is_partial());
   }
   const bool is_kept = !operation->has_failed() && call.is_agreed();
-  if (is_kept) keep(seq, operation);
-  if (operation->is_sending()) sending_.emplace(seq, operation);
+  if (is_kept) keep(shared_skippable(operation));
+  if (skippable != nullptr && skippable->is_sending())
+    sending_.emplace(seq, shared_skippable(operation));
   active_.erase(it);
   update_acked();
   if (is_kept) note_full(operation->call().bytes());
@@ -248,10 +295,10 @@ void Group::check_all_lost() {
 // of members only a while after an orderly leave, or at their deadline.
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
-  const bool is_partial = operation.call().is_partial();
+  const bool is_partial = operation.skippable() != nullptr;
   const bool is_too_early = loss_due_ != TimePoint::min() && clock_->now() < loss_due_;
   if (is_too_early && (is_partial || death().is_ok())) return;
-  if (is_partial) return end_by_loss(operation, hopeless(operation));
+  if (is_partial) return end_by_loss(operation, hopeless(*operation.skippable()));
   if (!is_anybody_lost_ && !heartbeats_.is_anybody_silent()) return;
   const bool may_wait = !operation.is_started();
   if (!may_wait) end_by_loss(operation, death());

@@ -97,16 +97,18 @@ Status Group::skip_through(Seq upto) {
 void Group::drop_skipped(uint64_t seq, bool is_out) {
   for (const auto& operation : operations()) {
     const uint64_t number = operation->seq().value;
+    auto* skippable = operation->skippable();
     if (number > seq) {
-      if (!is_out || operation->has_failed() || !operation->call().is_partial())
-        continue;
+      if (!is_out || operation->has_failed() || skippable == nullptr) continue;
       for (Peer& p : peers_) p.forget_results(number);
-      operation->start_over();
+      skippable->start_over();
     } else if (operation->has_failed()) {
       --num_failed_ahead_;
       active_.erase(number);
     } else {
-      operation->skip_through();
+      // check_passable() has refused all others.
+      AIKIDO_CHECK(skippable != nullptr, describe(operation->call()));
+      skippable->skip_through();
       retire(number);
     }
   }
@@ -120,7 +122,7 @@ void Group::drop_skipped(uint64_t seq, bool is_out) {
 void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
   const uint64_t seq = operation->seq().value;
   if (is_passable(operation->call())) {
-    operation->skip_through();
+    operation->skippable()->skip_through();
     return retire(seq);
   }
   const Status why(
@@ -193,16 +195,15 @@ bool Group::may_leave() const {
 // True if every operation in progress has enough members without `rank`.
 bool Group::can_spare(Rank rank) const {
   return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
-    const Operation& operation = *entry.second.operation;
-    if (!operation.call().is_partial() || operation.has_failed() ||
-        operation.is_decided())
+    const auto* operation = entry.second.operation->skippable();
+    if (operation == nullptr || operation->has_failed() || operation->is_decided())
       return true;
     RankSet left(options_.size);
-    view().participants(operation.seq()).for_each([&](Rank r) {
+    view().participants(operation->seq()).for_each([&](Rank r) {
       if (r != rank && !peers_[static_cast<size_t>(r.value)].is_lost()) left.insert(r);
     });
-    return operation.most_contributions(left) >=
-           straggler::quorum_of(operation.call().policy, options_.size);
+    return operation->most_contributions(left) >=
+           straggler::quorum_of(operation->call().policy, options_.size);
   });
 }
 

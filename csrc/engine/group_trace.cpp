@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "collectives/skippable_operation.h"
+
 namespace aikido::engine {
 
 using trace::Span;
@@ -138,13 +140,15 @@ void GroupTrace::on_over(const collectives::Operation& operation) {
     span =
         ended(found.mapped(), trace::to_ns(recorder_->now()), !operation.has_failed());
   }
+  const auto* skippable = operation.skippable();
   if (operation.has_failed()) {
     span.outcome = SpanOutcome::kFailed;
-  } else if (operation.was_skipped()) {
+  } else if (skippable != nullptr && skippable->was_skipped()) {
     span.outcome = SpanOutcome::kSkipped;
   }
   // Before the span of the call, so that a call found in a full ring has all its holes.
-  if (!operation.has_failed()) record_holes(span, operation.holes());
+  if (skippable != nullptr && !operation.has_failed())
+    record_holes(span, skippable->holes());
   recorder_->record(span);
 }
 

@@ -70,7 +70,7 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
   const auto it = active_.find(header.seq);
   if (it == active_.end() || it->second.operation->has_failed()) return;
   const auto operation = it->second.operation;
-  operation->on_notice(from, header);
+  if (auto* skippable = operation->skippable()) skippable->on_notice(from, header);
   retire(header.seq);
   update_known();
 }
@@ -126,9 +126,9 @@ void Group::note_calls(Report& report) const {
   for (const auto& [seq, active] : active_) {
     // A rejoining member takes part in operations that no member knows yet.
     if (seq > announced_ && active.is_held_back()) continue;
-    const collectives::Operation& operation = *active.operation;
+    if (active.operation->skippable() == nullptr) continue;
+    const collectives::SkippableOperation& operation = *active.operation->skippable();
     const Call& call = operation.call();
-    if (!call.is_partial()) continue;
     report.known = std::max(report.known, operation.seq());
     if (operation.has_failed() || operation.is_committed()) continue;
     // A member that joined later has no block in it and makes no result. It only waits
@@ -175,15 +175,20 @@ Report Group::report() const {
   // others lack most often.
   report.received = received_from(view_change_.is_removed() ? 1 : acked_);
   for (const auto& [seq, active] : active_)
-    if (!active.operation->has_failed()) active.operation->report_closed(report.closed);
+    if (const auto* skippable = active.operation->skippable();
+        skippable != nullptr && !skippable->has_failed())
+      skippable->report_closed(report.closed);
   std::sort(report.closed.begin(), report.closed.end(), is_before);
-  const auto note_divided = [&](Seq seq, const collectives::Operation& operation) {
+  const auto note_divided = [&](Seq seq,
+                                const collectives::SkippableOperation& operation) {
     if (seq.value <= acked_)
       for (const int32_t shard : operation.divided())
         report.divided.emplace_back(seq, shard);
   };
   for (const auto& [seq, operation] : kept_) note_divided(Seq(seq), *operation);
-  for (const auto& [seq, active] : active_) note_divided(Seq(seq), *active.operation);
+  for (const auto& [seq, active] : active_)
+    if (const auto* skippable = active.operation->skippable())
+      note_divided(Seq(seq), *skippable);
   std::sort(report.divided.begin(), report.divided.end());
   return report;
 }
@@ -191,8 +196,8 @@ Report Group::report() const {
 std::vector<Seq> Group::withheld() const {
   std::vector<Seq> withheld;
   for (const auto& [seq, active] : active_) {
-    const auto& operation = active.operation;
-    if (!operation->has_failed() && operation->is_withheld())
+    const auto* skippable = active.operation->skippable();
+    if (skippable != nullptr && !skippable->has_failed() && skippable->is_withheld())
       withheld.push_back(Seq(seq));
   }
   return withheld;
@@ -218,8 +223,9 @@ bool Group::can_do_without(Rank rank) const {
         quorum(policy->options()))
       return false;
   return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
-    const collectives::Operation& operation = *entry.second.operation;
-    if (!operation.call().is_partial() || operation.has_failed()) return true;
+    const auto* skippable = entry.second.operation->skippable();
+    if (skippable == nullptr || skippable->has_failed()) return true;
+    const collectives::SkippableOperation& operation = *skippable;
     RankSet called(options_.size);
     view().participants(operation.seq()).for_each([&](Rank r) {
       // A member that waits in a call makes the next call when the first is over.
@@ -238,9 +244,8 @@ std::vector<membership::ReceivedShard> Group::received_from(uint64_t seq) const 
   for (auto it = kept_.lower_bound(seq); it != kept_.end(); ++it)
     it->second->report(received);
   for (auto it = active_.lower_bound(seq); it != active_.end(); ++it) {
-    const auto& operation = it->second.operation;
-    if (operation->call().is_partial() && !operation->has_failed())
-      operation->report(received);
+    const auto* skippable = it->second.operation->skippable();
+    if (skippable != nullptr && !skippable->has_failed()) skippable->report(received);
   }
   std::sort(received.begin(), received.end(), is_before);
   return received;
@@ -248,7 +253,9 @@ std::vector<membership::ReceivedShard> Group::received_from(uint64_t seq) const 
 
 void Group::on_promise() {
   for (const auto& operation : operations())
-    if (!operation->has_failed()) operation->on_promise();
+    if (auto* skippable = operation->skippable();
+        skippable != nullptr && !operation->has_failed())
+      skippable->on_promise();
 }
 
 void Group::on_install(const View& view) {
@@ -260,11 +267,12 @@ void Group::on_install(const View& view) {
   for (const auto& [seq, operation] : kept) operation->on_view();
   for (const auto& [seq, operation] : sending_) operation->on_view();
   for (const auto& operation : operations()) {
-    if (operation->has_failed() || !operation->call().is_partial()) continue;
+    auto* skippable = operation->skippable();
+    if (operation->has_failed() || skippable == nullptr) continue;
     const uint64_t seq = operation->seq().value;
     if (!operation->is_started())
       for (Peer& p : peers_) p.forget_results(seq);
-    operation->on_view();
+    skippable->on_view();
     retire(seq);
   }
   tell_failed();
@@ -434,8 +442,8 @@ void Group::update_acked() {
       if (acked_ >= called_) break;
       continue;
     }
-    const collectives::Operation& next = *it->second.operation;
-    if (next.call().is_partial() && !next.is_committed() && !next.has_failed()) break;
+    const auto* next = it->second.operation->skippable();
+    if (next != nullptr && !next->is_committed() && !next->has_failed()) break;
   }
   if (acked_ == before) return;
   trim_kept();
@@ -448,15 +456,15 @@ void Group::note_acked(Rank from, uint64_t acked) {
   if (!peer(from).note_acked(acked)) return;
   // Messages on their way to this member are not needed any more. Strict calls have
   // none.
-  std::vector<std::shared_ptr<collectives::Operation>> over;
+  std::vector<std::shared_ptr<collectives::SkippableOperation>> over;
   for (auto it = kept_.upper_bound(before); it != kept_.end() && it->first <= acked;
        ++it)
     over.push_back(it->second);
   for (auto it = active_.upper_bound(before); it != active_.end() && it->first <= acked;
        ++it) {
     const auto& operation = it->second.operation;
-    if (operation->call().is_partial() && !operation->has_failed())
-      over.push_back(operation);
+    if (operation->skippable() != nullptr && !operation->has_failed())
+      over.push_back(shared_skippable(operation));
   }
   for (const auto& operation : over) {
     operation->on_acked(from);
@@ -501,10 +509,9 @@ void Group::tell_failed() {
   }
 }
 
-void Group::keep(uint64_t seq,
-                 const std::shared_ptr<collectives::Operation>& operation) {
+void Group::keep(const std::shared_ptr<collectives::SkippableOperation>& operation) {
   if (options_.size == 1 || mutated(Mutation::kFreeResultEarly)) return;
-  kept_.emplace(seq, operation);
+  kept_.emplace(operation->seq().value, operation);
   kept_bytes_ += charge_of(*operation);
   trim_kept();
   // Some results of a full sum are still in transit, and a change of owners would send

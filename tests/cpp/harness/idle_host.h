@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/operation.h"
+#include "collectives/skippable_operation.h"
 #include "harness/manual_clock.h"
 
 namespace aikido::testing {
 
-class IdleHost final : public collectives::OperationHost {
+class IdleHost final : public collectives::ViewHost {
  public:
   // This is rank 0 of `size` ranks.
   explicit IdleHost(int32_t size, const collectives::OperationSettings& settings = {})
@@ -23,6 +23,7 @@ class IdleHost final : public collectives::OperationHost {
   Rank self() const override { return Rank(0); }
   int32_t size() const override { return size_; }
   uint32_t epoch() const override { return 1; }
+  uint32_t view_number() const override { return view_.number; }
   const Clock& clock() const override { return manual_clock; }
   const collectives::OperationSettings& settings() const override { return settings_; }
   BufferPool& pool() override { return pool_; }
