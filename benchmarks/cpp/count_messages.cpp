@@ -25,11 +25,11 @@
 #include "counted.h"
 #include "engine/group.h"
 #include "transport/connector.h"
-#include "transport/event_loop.h"
 #include "transport/laned_link.h"
-#include "transport/shared_memory.h"
+#include "transport/loop/event_loop.h"
+#include "transport/schedule/uplink.h"
+#include "transport/shm/shared_memory.h"
 #include "transport/stream_link.h"
-#include "transport/uplink.h"
 
 namespace aikido {
 namespace {

@@ -13,8 +13,8 @@
 // Note [frames that wait for the fold]
 // Each frame of a contribution has a buffer of its own. After the fold the buffer goes
 // back to the pool and serves the next frame. Or the frame stays in memory of its
-// sender (transport/shm_leases.h). So if the members keep pace, a few buffers circulate
-// and stay in the cache, for shards of any size.
+// sender (transport/shm/shm_leases.h). So if the members keep pace, a few buffers
+// circulate and stay in the cache, for shards of any size.
 //
 // Note [the lead]
 // Bytes that a member gives to an owner can be folded once all members have given as

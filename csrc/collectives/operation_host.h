@@ -64,7 +64,7 @@ class OperationHost {
   virtual bool send_at_once(Rank, const transport::OutMessage&) { return false; }
   virtual size_t cancel(Rank to, transport::MessageId id) = 0;
   // True if `to` reads large payloads in place, in memory that we share. A payload for
-  // several such members is copied once for all of them (transport/shm_leases.h).
+  // several such members is copied once for all of them (transport/shm/shm_leases.h).
   virtual bool reads_our_memory(Rank to) = 0;
   virtual Learnt& learnt(Rank rank) = 0;
   // Received bytes of a payload of this kind and number (of the message or collective)

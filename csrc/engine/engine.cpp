@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "engine/group.h"
-#include "transport/uplink.h"
+#include "transport/schedule/uplink.h"
 
 namespace aikido::engine {
 

@@ -19,8 +19,8 @@
 #include "base/status.h"
 #include "trace/recorder.h"
 #include "transport/connector.h"
-#include "transport/event_loop.h"
-#include "transport/send_counters.h"
+#include "transport/loop/event_loop.h"
+#include "transport/schedule/send_counters.h"
 
 namespace aikido::transport {
 class Uplink;
@@ -34,9 +34,9 @@ class Engine {
  public:
   // Listens on `host` (a numeric address of this machine) and starts the thread.
   // `shared_memory_bytes`: bytes in each direction, with each member on this host; 0:
-  // none. `credit_bytes`: see transport/inflight_limit.h; 0: derived from the measured
-  // rate. kInvalidArgument: `host` is no address of this machine, or the system
-  // provides no descriptors or no thread.
+  // none. `credit_bytes`: see transport/schedule/inflight_limit.h; 0: derived from the
+  // measured rate. kInvalidArgument: `host` is no address of this machine, or the
+  // system provides no descriptors or no thread.
   static Result<std::shared_ptr<Engine>> start(const std::string& host,
                                                Duration handshake_timeout,
                                                size_t shared_memory_bytes,

@@ -30,8 +30,8 @@
 #include "engine/recent_calls.h"
 #include "membership/view_change.h"
 #include "straggler/ownership.h"
-#include "transport/event_loop.h"
 #include "transport/link.h"
+#include "transport/loop/event_loop.h"
 
 namespace aikido::engine {
 

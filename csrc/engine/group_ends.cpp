@@ -339,9 +339,9 @@ void Group::abort(const Status& why) {
 // members. There is no order between lanes or between members. So when a notice of this
 // arrives, data that the receiver needs for that call may be unread, or in transit from
 // a third member. Rule: the notice takes effect at the group's next look, after all
-// data that arrived before (transport/event_loop.h, Note [timed work]). Calls that are
-// over for the member that gives up do not fail, because they can end without it. The
-// notice says which calls these are. If such a call fails later after all, because
+// data that arrived before (transport/loop/event_loop.h, Note [timed work]). Calls that
+// are over for the member that gives up do not fail, because they can end without it.
+// The notice says which calls these are. If such a call fails later after all, because
 // another member does not count it as over, a further notice reports that.
 //
 // Note [leaving after a loss]

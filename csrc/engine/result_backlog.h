@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "transport/scheduler.h"
+#include "transport/schedule/scheduler.h"
 
 namespace aikido::engine {
 

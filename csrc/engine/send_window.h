@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/recycler.h"
-#include "transport/message_id.h"
+#include "transport/schedule/message_id.h"
 
 namespace aikido::engine {
 

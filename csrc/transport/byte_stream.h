@@ -13,7 +13,7 @@
 
 #include "base/copy.h"
 #include "base/status.h"
-#include "transport/wake_policy.h"
+#include "transport/loop/wake_policy.h"
 
 namespace aikido::transport {
 

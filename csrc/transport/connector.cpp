@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "transport/local_socket.h"
-#include "transport/shared_stream.h"
+#include "transport/shm/shared_stream.h"
 #include "transport/socket_stream.h"
 
 namespace aikido::transport {

@@ -24,10 +24,10 @@
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/byte_stream.h"
-#include "transport/event_loop.h"
 #include "transport/handshake.h"
-#include "transport/shared_memory.h"
-#include "transport/shm_buffer_pool.h"
+#include "transport/loop/event_loop.h"
+#include "transport/shm/shared_memory.h"
+#include "transport/shm/shm_buffer_pool.h"
 
 namespace aikido::transport {
 

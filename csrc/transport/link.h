@@ -14,8 +14,8 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "transport/frame.h"
-#include "transport/message_id.h"
-#include "transport/wake_policy.h"
+#include "transport/loop/wake_policy.h"
+#include "transport/schedule/message_id.h"
 
 namespace aikido::transport {
 

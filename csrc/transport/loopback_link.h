@@ -20,8 +20,8 @@
 #include "base/clock.h"
 #include "base/recycler.h"
 #include "transport/link.h"
-#include "transport/scheduler.h"
-#include "transport/wakeups.h"
+#include "transport/loop/wakeups.h"
+#include "transport/schedule/scheduler.h"
 
 namespace aikido::transport {
 

@@ -11,7 +11,7 @@
 
 #include "trace/recorder.h"
 #include "transport/link.h"
-#include "transport/scheduler.h"
+#include "transport/schedule/scheduler.h"
 
 namespace aikido::transport {
 

@@ -10,9 +10,9 @@
 
 #include "base/fd.h"
 #include "transport/byte_stream.h"
-#include "transport/event_loop.h"
 #include "transport/frame.h"
-#include "transport/unsent_limit.h"
+#include "transport/loop/event_loop.h"
+#include "transport/schedule/unsent_limit.h"
 
 namespace aikido::transport {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "transport/shm_buffer_pool.h"
+#include "transport/shm/shm_buffer_pool.h"
 
 namespace aikido::transport {
 namespace {

@@ -14,12 +14,12 @@
 
 #include "base/recycler.h"
 #include "transport/byte_stream.h"
-#include "transport/event_loop.h"
 #include "transport/link.h"
-#include "transport/scheduler.h"
+#include "transport/loop/event_loop.h"
+#include "transport/schedule/scheduler.h"
+#include "transport/schedule/uplink.h"
 #include "transport/send_trace.h"
 #include "transport/sent_messages.h"
-#include "transport/uplink.h"
 
 namespace aikido::transport {
 

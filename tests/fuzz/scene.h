@@ -14,8 +14,8 @@
 
 #include "base/fd.h"
 #include "engine/group.h"
-#include "transport/event_loop.h"
-#include "transport/uplink.h"
+#include "transport/loop/event_loop.h"
+#include "transport/schedule/uplink.h"
 
 namespace aikido::fuzz {
 

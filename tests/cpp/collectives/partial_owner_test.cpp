@@ -36,7 +36,7 @@ struct Steady {
   Bytes input = random_elements(call.dtype, call.count, 7);
 };
 
-// Results by their names (transport/shm_buffer_pool.h). Equal names must mean equal
+// Results by their names (transport/shm/shm_buffer_pool.h). Equal names must mean equal
 // bytes.
 struct Results {
   void note(const transport::OutMessage& m) {

@@ -15,7 +15,7 @@
 #include "harness/catch.h"
 #include "harness/members.h"
 #include "transport/address.h"
-#include "transport/uplink.h"
+#include "transport/schedule/uplink.h"
 
 using namespace aikido;
 using namespace aikido::testing;

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "harness/catch.h"
-#include "transport/shared_memory.h"
-#include "transport/shm_buffer_pool.h"
+#include "transport/shm/shared_memory.h"
+#include "transport/shm/shm_buffer_pool.h"
 
 namespace aikido::testing {
 

@@ -42,7 +42,8 @@ def missing_includes(root: Path) -> list[str]:
     core = root / "csrc"
     found = []
     for path in tree.files(root, "csrc", suffixes=(".h", ".cpp")):
-        if path.parent.name in ("bind", "c10d"):  # not part of the core
+        part = path.relative_to(core).parts[0]
+        if part in ("bind", "c10d"):  # not part of the core
             continue
         text = tree.without_comments(path.read_text())
         has = _headers(path, core)

@@ -163,7 +163,8 @@ def late_own_headers(root: Path) -> list[str]:
         name = path.relative_to(root)
         if not path.with_suffix(".h").is_file():
             continue
-        own = f"{part_of(path, root)}/{path.stem}.h"
+        folder = "" if name.parts[0] == "cuda" else "csrc"
+        own = path.with_suffix(".h").relative_to(root / folder).as_posix()
         text = tree.without_comments(path.read_text(), keep_strings=True)
         first = _INCLUDE.search(text)
         if first is None or first[2] != own:
@@ -179,7 +180,8 @@ def _trouble_of_include(part: str, bracket: str, header: str) -> str | None:
         return None
     target = header.split("/")[0]
     if "/" not in header or target not in PARTS:
-        return f'"{header}"; ours are written "part/file.h", others <file.h>'
+        ours = '"part/file.h" or "part/folder/file.h"'
+        return f'"{header}"; ours are written {ours}, others <file.h>'
     allowed = PARTS[part]
     if target in (part, *allowed) or header.removesuffix(".h") in allowed:
         return None
@@ -336,6 +338,19 @@ def test_sources_of_this_repository_begin_with_their_header():
 )
 def test_a_source_begins_with_its_header(tmp_path, text, is_first):
     tree.write(tmp_path, {"csrc/straggler/skip.h": "", "csrc/straggler/skip.cpp": text})
+    assert (late_own_headers(tmp_path) == []) == is_first
+
+
+@pytest.mark.parametrize(
+    ("include", "is_first"),
+    [("transport/loop/event_loop.h", True), ("transport/event_loop.h", False)],
+)
+def test_the_header_of_a_source_in_a_folder_of_a_part_has_its_path(
+    tmp_path, include, is_first
+):
+    source = "csrc/transport/loop/event_loop.cpp"
+    text = f'#include "{include}"\n'
+    tree.write(tmp_path, {source.replace(".cpp", ".h"): "", source: text})
     assert (late_own_headers(tmp_path) == []) == is_first
 
 
