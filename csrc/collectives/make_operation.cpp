@@ -2,12 +2,12 @@
 // Copyright (c) the aikido authors
 #include "collectives/make_operation.h"
 
-#include "collectives/block_exchange.h"
-#include "collectives/direct_reduction.h"
-#include "collectives/hop_reduction.h"
-#include "collectives/partial_allreduce.h"
-#include "collectives/partial_reduce_scatter.h"
-#include "collectives/scatter_relay_broadcast.h"
+#include "collectives/skippable/partial_allreduce.h"
+#include "collectives/skippable/partial_reduce_scatter.h"
+#include "collectives/strict/block_exchange.h"
+#include "collectives/strict/direct_reduction.h"
+#include "collectives/strict/hop_reduction.h"
+#include "collectives/strict/scatter_relay_broadcast.h"
 
 namespace aikido::collectives {
 

@@ -18,7 +18,7 @@
 #include "base/types.h"
 #include "collectives/call.h"
 #include "collectives/owner_send_window.h"
-#include "collectives/relay_pace.h"
+#include "collectives/strict/relay_pace.h"
 #include "transport/link.h"
 
 namespace aikido::collectives {

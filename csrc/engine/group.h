@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
-#include "collectives/point_to_point.h"
+#include "collectives/strict/point_to_point.h"
 #include "engine/active_call.h"
 #include "engine/group_counters.h"
 #include "engine/group_trace.h"

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #include "collectives/make_operation.h"
 
-#include "collectives/block_exchange.h"
-#include "collectives/direct_reduction.h"
-#include "collectives/hop_reduction.h"
-#include "collectives/scatter_relay_broadcast.h"
+#include "collectives/strict/block_exchange.h"
+#include "collectives/strict/direct_reduction.h"
+#include "collectives/strict/hop_reduction.h"
+#include "collectives/strict/scatter_relay_broadcast.h"
 #include "harness/catch.h"
 #include "harness/idle_host.h"
 

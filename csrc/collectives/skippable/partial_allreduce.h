@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Allreduce that can end without a late member (our design; the idea of skipping is
+// AIKIDO's). Bytes flow as in DirectReduction, but the owner of a shard closes it when
+// its policy says so. The owner folds the complete contributions, and sends result and
+// mask to all members, late or not. So all members expose the same result, or none.
+//
+// The operation lives on every member from the first frame on, called or not: a member
+// with a late caller still owns its shard, and keeps the results for its caller. It
+// lives on after its end until all members have the results, because a view change
+// (membership/view_change.h) may make any holder the sender of a result.
+//
+// Note [a full sum goes out as it is folded]
+// A piece of the result is sent as soon as all members' bytes for it have arrived, so
+// uploads and downloads overlap. With WaitAll(rebalance=True) the mask is always full,
+// and pieces are small while some member owns nothing and is the last. In other calls
+// the last piece waits for the close, so no member has a whole result before. If the
+// owner skips a member, it sends the whole result again, and receivers replace what
+// they have.
+//
+// Note [one mask for the bucket]
+// With masks="bucket" an operation is one shard, and the owners of a cut take turns. A
+// view handles it like any shard: it has the number that its owner has in the cut.
+//
+// Note [closed vs. received]
+// A member has received a shard's result when all its bytes have arrived. A received
+// result is reported in a view change, and stays. A result that a member has closed as
+// the owner counts as received if one of these holds:
+//   - every shard is full, and these bytes have left for at least half of the others;
+//   - one other member has acknowledged it;
+//   - no other member needs it. If the call has failed on all others, none will.
+// So a slow owner can give up a result that no other member has received, and the
+// others need no bytes from behind its link.
+//
+// Note [the input stays until the result is whole]
+// The result of a shard is written beside the caller's memory, and is copied there when
+// it is complete. Until then the input can be sent again, to another owner.
+
+#include <memory>
+#include <vector>
+
+#include "collectives/skippable/owned_shard.h"
+#include "collectives/skippable/paced_sends.h"
+#include "collectives/skippable/result_header.h"
+#include "collectives/skippable/shard_table.h"
+#include "collectives/skippable_operation.h"
+#include "straggler/pace.h"
+
+namespace aikido::collectives {
+
+class PartialAllreduce final : public SkippableOperation {
+ public:
+  PartialAllreduce(ViewHost* host, Seq seq, Call call, Rank first_caller);
+
+  Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
+                           std::span<const std::byte> rest) override;
+  void arrived(Rank from, const transport::FrameHeader& header) override;
+  bool is_committed() const override { return shards_left_ == 0 || is_skipped_; }
+  bool is_decided() const override;
+  bool is_withheld() const override;
+  int32_t most_contributions(const RankSet& members) const override {
+    return straggler::most_contributions(call_.policy, members, said_);
+  }
+  bool is_closed() const override;
+  bool was_skipped() const override;
+  std::vector<Hole> holes() const override;
+  void on_promise() override;
+  void on_view() override;
+  void on_called(Rank rank) override;
+  void skip_through() override;
+  void start_over() override;
+  void on_acked(Rank rank) override;
+  void on_notice(Rank from, const transport::FrameHeader& header) override;
+  void report(std::vector<membership::ReceivedShard>& received) const override;
+  void report_closed(std::vector<membership::ReceivedShard>& closed) const override;
+  std::vector<int32_t> divided() const override;
+  void on_time(TimePoint now) override;
+  std::optional<TimePoint> next_look() const override;
+  std::vector<Rank> missing() const override;
+  std::vector<Rank> awaited() const override;
+
+ private:
+  // One shard, or a part of one, on any member.
+  struct Shard {
+    bool is_live = false;  // false: its parts are used instead, or its whole shard
+    Rank owner;
+    RankSet mask;  // known with the first byte of the result, or the close
+    straggler::Reason reason = straggler::Reason::kComplete;
+    Duration deadline{};
+    size_t bytes = 0;  // received bytes of the result
+    bool is_received = false;
+    bool is_charged = false;  // to members that have not called the operation
+    std::vector<straggler::StandIn> stand_ins;       // known with the mask
+    std::vector<Rank> out;                           // known with the mask
+    bool is_offered = false;                         // by this backup, in this view
+    bool is_acknowledged = false;                    // by this member
+    std::vector<transport::MessageId> contribution;  // own, while it is being sent
+    uint32_t contributed_in = 0;           // last view in which it was sent correctly
+    std::unique_ptr<OwnedShard> own;       // while this member may close the shard
+    std::optional<ResultHeader> given_up;  // header of our close, given up by a promise
+    size_t results_in_flight = 0;          // to members that were in time
+    std::vector<uint32_t> pieces_left;     // of these results, by rank
+    RankSet late;                          // members that still get the result from us
+    TimePoint late_due{};                  // latest time to send it
+    ResultHeader header() const { return {mask, reason, deadline, stand_ins, out}; }
+    void take(ResultHeader header);
+    void open_again() {
+      mask = RankSet();
+      stand_ins.clear();
+      out.clear();
+    }
+  };
+  // Tokens of messages whose end is reported to this operation. A result of shard s to
+  // rank r has kFirstResultToken + s n + r; a piece of a contribution has
+  // kFirstPieceToken + s.
+  static constexpr uint32_t kContributionToken = 1;
+  static constexpr uint32_t kFirstResultToken = 2;
+  static constexpr uint32_t kFirstPieceToken = 1u << 31;
+  // Codes of a frame that is being received.
+  static constexpr int32_t kNothing = -1;
+  static constexpr int32_t code_of(transport::FrameKind kind, int32_t s) {
+    return 2 * s + (kind == transport::FrameKind::kResult ? 1 : 0);
+  }
+
+  // A piece of a result that is being sent, in this view.
+  struct Sending {
+    int32_t shard;
+    Rank to;
+    transport::MessageId id;
+  };
+
+  Status on_start() override;
+  void on_message_sent(uint32_t token) override;
+  bool is_callers(transport::FrameKind kind) const override {
+    return kind == transport::FrameKind::kContrib;
+  }
+  size_t chunk_of(transport::FrameKind kind) const override {
+    return kind == transport::FrameKind::kContrib ? contribution_bytes() : 0;
+  }
+  size_t num_receivers(transport::FrameKind kind) const override {
+    return kind == transport::FrameKind::kResult ? num_receivers_ : 1;
+  }
+  uint32_t edition() const override { return edition_; }
+  size_t contribution_bytes() const;
+  size_t piece_bytes() const;
+  bool is_live(uint32_t s) const { return s < shards_.size() && shards_[s].is_live; }
+  // Each member begins with another owner, so that no owner is the first of all
+  // members.
+  int32_t in_turn(size_t i) const {
+    return live_[(static_cast<size_t>(host_->self().value) + 1 + i) % live_.size()];
+  }
+  Shard& shard(int32_t s) { return shards_[static_cast<size_t>(s)]; }
+  const Shard& shard(int32_t s) const { return shards_[static_cast<size_t>(s)]; }
+  void cut();
+  void on_removed();
+  void take_back(int32_t s, ResultHeader header);
+  ShardTable plan_in_view() const;
+  void divide();
+  void let_go_all();
+  RankSet expected() const;
+  RankSet late_elsewhere() const;
+  bool is_needed() const;
+  Rank owner_of(int32_t s) const;
+  void renew(int32_t s);
+  void note_progress();
+  void drop(Rank from, transport::FrameKind kind, int32_t s);
+  void take_over(int32_t s);
+  void let_go(int32_t s);
+  bool may_contribute() const;
+  static constexpr size_t kLatePiece = 32 << 10;
+  Duration hesitation_here() const;
+  void contribute_all();
+  void contribute(int32_t s);
+  void post_contribution(int32_t s, size_t begin, size_t end, uint32_t token,
+                         std::span<const std::byte> extra);
+  void send_paced();
+  void withdraw(int32_t s);
+  bool is_stale(Rank from, const transport::FrameHeader& header) const;
+  Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
+                                        int32_t s, std::span<const std::byte> rest);
+  Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
+                                  int32_t s, std::span<const std::byte> rest);
+  Status read_mask(Shard& shard, std::span<const std::byte> header) const;
+
+  void fold_ahead(int32_t s);
+  void send_ahead(int32_t s);
+  std::optional<uint64_t> received_of(Rank from, int32_t s) const;
+  void close_if_due(int32_t s);
+  bool is_heard(int32_t s);
+  void close(int32_t s, const straggler::Decision& decision);
+  RankSet last_to_get(const RankSet& members, const Shard& shard) const;
+  void send_result(int32_t s, size_t begin, size_t end, const RankSet& to,
+                   bool is_late);
+  void send_to_late(int32_t s);
+  bool is_behind(Rank rank) const;
+  bool must_be_in_soon(Rank rank) const;
+  void pass_by_missing(const RankSet& mask);
+  void send_to_caller(Rank rank);
+  void cancel_results(int32_t s);
+  void have_own();
+  bool has_left(const Shard& shard) const;
+  void on_piece_sent(int32_t s, Rank to);
+  bool is_full(const Shard& shard) const {
+    return shard.mask.covers(wanted()) && shard.stand_ins.empty();
+  }
+
+  void note_mask(int32_t s);
+  void acknowledge(int32_t s);
+  uint64_t charge(int32_t s);
+  uint64_t fingerprint(int32_t s) const;
+  void on_received(int32_t s);
+  void copy_to_caller(int32_t s);
+  void expose_if_done();
+  Outcome make_outcome() const;
+  std::byte* result();
+
+  // With backups (partial_backup.cpp). Without them no rank is a backup.
+  bool is_backup(Rank rank) const { return rank.value >= num_data_shards_; }
+  const RankSet& wanted() const {
+    return call_.policy.has_stand_ins() ? wanted_ : participants_;
+  }
+  bool is_in_time(const Shard& shard, Rank rank) const;
+  bool is_late(Rank rank) const;
+  bool sends_unasked(int32_t s) const;
+  void set_participants();
+  void start_policy(int32_t s);
+  void offer(int32_t s);
+  void give(int32_t s);
+  void contribute_as_backup(int32_t s);
+  void have_own_input(int32_t s);
+  Status read_offer(Rank from, std::span<const std::byte> rest);
+  std::optional<int32_t>& said(Rank backup) {
+    return said_[static_cast<size_t>(backup.value - num_data_shards_)];
+  }
+  void note_offer(Rank from, const transport::FrameHeader& header);
+  void note_whole(int32_t s, Rank from);
+  void ask_backups(int32_t s);
+  void compare_copies(int32_t s);
+  void commit(const Shard& shard, uint64_t charge);
+
+  // Waiting for owners.
+  void note_lag();
+  void watch();
+  std::optional<TimePoint> suspicion() const;
+  std::optional<TimePoint> next_watch() const;
+  bool are_most_here() const;
+  bool has_one_owner() const;
+  std::optional<int32_t> only_missing() const;
+  std::optional<uint64_t> bytes_here(int32_t s) const;
+  void look_at_result(TimePoint due);
+  TimePoint due_by_pace(TimePoint due) const;
+  bool has_late_caller(Rank owner) const;
+  bool is_late_itself(Rank owner) const;
+  Duration waited_in_vain() const;
+
+  ShardTable plan_;
+  std::vector<int32_t> live_;  // by index, ascending
+  kernels::ReduceFn reduce_;
+  straggler::GroupPolicy& group_policy_;
+  const int32_t num_data_shards_;
+  RankSet participants_;
+  RankSet wanted_;                            // with backups: data shards
+  std::vector<std::optional<int32_t>> said_;  // by backup: its computed data shard
+  RankSet computed_;                          // members with late callers
+  std::vector<Shard> shards_;                 // by index
+  int32_t shards_left_ = 0;
+  bool is_partial_ = false;     // some shard is not full
+  bool is_charged_ = false;     // some shard is charged
+  RankSet moved_;               // owners that were too slow and lost a shard
+  bool is_input_gone_ = false;  // a dropped result was written over the input
+  std::vector<Sending> sending_;
+  // Numbers of the results that are being sent. No two results share bytes, because
+  // the result of a shard may change between them.
+  size_t num_receivers_ = 1;
+  uint32_t edition_ = 0;
+  // The committed bucket. Results are sent from here, not from the caller's memory,
+  // which belongs to the caller again once the operation is over.
+  Buffer result_;
+  size_t contributions_in_flight_ = 0;
+  std::optional<PacedSends> paced_sends_;  // paces the contributions, if they are paced
+  uint64_t cancelled_bytes_ = 0;
+  bool was_committed_ = false, is_skipped_ = false, looks_again_ = false;
+  // By rank: the frame that is being written to our memory, by code_of().
+  std::vector<int32_t> receiving_;
+  // Time from which a missing owner can be measured, and the finding of the pace.
+  TimePoint ready_at_{};
+  std::optional<straggler::Pace> pace_;
+  straggler::Pace::Finding found_{};
+  std::optional<TimePoint> fewest_at_;  // time when enough members had called
+  bool has_quorum_ = false;             // enough members for a quorum had called
+  bool has_suspected_ = false, are_too_few_ = false;  // in this view
+  int num_tries_ = 0;                                 // in this view, to restore owners
+  std::optional<TimePoint> contribute_at_;            // earliest time to contribute
+  int num_views_ = 0;                                 // views since the beginning
+  bool was_anew_ = false;  // except a view that cut the operation anew
+};
+
+}  // namespace aikido::collectives

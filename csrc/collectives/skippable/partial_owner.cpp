@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+//
+// Skippable allreduce, the part of an owner: it collects and folds contributions,
+// closes its shards and sends their results.
+
+#include <algorithm>
+#include <utility>
+
+#include "base/mutation.h"
+#include "collectives/skippable/partial_allreduce.h"
+#include "collectives/skippable/result_header.h"
+
+namespace aikido::collectives {
+
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+// If a member owns nothing, its late contribution arrives while the result is sent, so
+// pieces are small: 1/kPieces of a shard. A frame costs as much as a few kilobytes, so
+// pieces are not below kLeastPiece.
+constexpr size_t kPieces = 128;
+constexpr size_t kLeastPiece = 8 << 10;
+// A member that has fewer than this number of operations left to its limit on
+// consecutive skips gets its results together with the others. The number is at most
+// 1/kHeadStart of the limit.
+constexpr uint32_t kHeadStart = 8;
+// A member that is behind gets twice as many operations as it is behind, but at most
+// 1/kLongHeadStart of the limit.
+constexpr uint32_t kLongHeadStart = 3;
+// Results for late members wait for those of the others. They wait at most this long,
+// or as long as the operation has taken, whichever is longer.
+constexpr Duration kLateDelay = std::chrono::milliseconds(200);
+// Note [a full result and unread messages]
+// An owner may take a full result as received before another member has acknowledged
+// it: the other members wait at least 100 ms for the answer of a missing owner
+// (kAnswerFloor in membership/view_change.cpp) before they make a view without it. But
+// a process that is stopped, or gets no processor, may find out later that there is
+// such a view, with another result: the message about that view may be unread on one
+// link while the last contribution is read from another. So an owner first reads all
+// its links, if it has not done so for this long.
+constexpr Duration kUnread = std::chrono::milliseconds(20);
+
+bool may_lack_messages(const Clock& clock) {
+  return clock.latest() - clock.read_before() >= kUnread;
+}
+
+// True if no member was skipped in the last operation. After a skip, pieces that are
+// sent ahead are likely to be wasted.
+bool skips_nobody(const straggler::History& history, int32_t size) {
+  for (int32_t r = 0; r < size; ++r)
+    if (history.consecutive_skips(Rank(r)) > 0) return false;
+  return true;
+}
+
+bool has_whole_elements(const FrameHeader& header, size_t element) {
+  return header.offset % element == 0 && header.payload_bytes % element == 0;
+}
+}  // namespace
+
+// This member becomes the owner of the shard, with the contributions that have arrived.
+void PartialAllreduce::take_over(int32_t s) {
+  Shard& mine = shard(s);
+  if (!mine.own)
+    mine.own =
+        std::make_unique<OwnedShard>(host_->self(), host_->size(), plan_.num_bytes(s));
+  OwnedShard& own = *mine.own;
+  if (own.is_closed) return;  // only with a mutation
+  start_policy(s);
+  own.policy->expect(expected());
+  own.folded = own.sent = 0;
+  own.has_asked = own.is_due = false;
+  own.present = RankSet(host_->size());
+  for (int32_t r = 0; r < host_->size(); ++r) {
+    const Rank rank(r);
+    if (rank == host_->self()) continue;
+    if (!participants_.contains(rank)) {
+      drop(rank, FrameKind::kContrib, s);
+      own.forget(rank);
+    } else if (own.has(rank)) {
+      note_whole(s, rank);
+    }
+  }
+}
+
+// Members that are missing in another shard of this operation, or have lost a shard.
+// They were waited for once already.
+RankSet PartialAllreduce::late_elsewhere() const {
+  RankSet late = moved_;
+  for (const Shard& other : shards_)
+    if (other.mask.count() > 0)
+      for (int32_t r = 0; r < num_data_shards_; ++r)
+        if (!is_in_time(other, Rank(r))) late.insert(Rank(r));
+  return late;
+}
+
+// Members whose contributions may still come.
+RankSet PartialAllreduce::expected() const {
+  RankSet ranks = participants_;
+  if (is_skipped_ || is_input_gone_) ranks.erase(host_->self());
+  participants_.for_each([&](Rank r) {
+    if (r != host_->self() && view_host_->acked_by(r) >= seq_.value) ranks.erase(r);
+  });
+  return ranks;
+}
+
+// True if the frame is from an excluded member, or from before the member rejoined.
+bool PartialAllreduce::is_stale(Rank from, const FrameHeader& header) const {
+  const auto& seat = view_host_->view().seats[static_cast<size_t>(from.value)];
+  return !participants_.contains(from) || header.view < seat.since;
+}
+
+Result<std::byte*> PartialAllreduce::place_contribution(
+    Rank from, const FrameHeader& header, int32_t s, std::span<const std::byte> rest) {
+  std::byte* const nowhere = nullptr;
+  if (is_stale(from, header)) return nowhere;
+  const membership::View& view = view_host_->view();
+  Shard& mine = shard(s);
+  // Contributions that arrive after the close are kept until the result is received,
+  // because the result may be given up.
+  if (!mine.own) {
+    // Too late, or meant for the owner in another view.
+    if (header.view != view.number || mine.owner == host_->self()) return nowhere;
+    return misfit(from, header.total_bytes, 0);
+  }
+  if (is_backup(from) && header.offset == 0) {
+    AIKIDO_TRY(read_offer(from, rest));
+    if (header.payload_bytes == 0 && header.total_bytes > 0) return nowhere;
+  }
+  if (mine.own->has(from)) {
+    mine.own->place(from, header.offset, host_->pool());
+    return nowhere;  // it is complete since an earlier view
+  }
+  std::byte* const place = mine.own->place(from, header.offset, host_->pool(), [&] {
+    // A leased block may stay until the result is received. Backups' contributions are
+    // compared as a whole, so they are copied.
+    const bool may_stay = num_data_shards_ == host_->size() &&
+                          has_whole_elements(header, size_of(call_.dtype));
+    return may_stay ? host_->keep_incoming(from) : Buffer();
+  });
+  if (place == nullptr && header.view == view.number)
+    return misfit(from, header.total_bytes, plan_.num_bytes(s));
+  return place;
+}
+
+// Releases the contributions of a shard that is done, or has another owner.
+void PartialAllreduce::let_go(int32_t s) {
+  if (!shard(s).own) return;
+  for (int32_t r = 0; r < host_->size(); ++r) drop(Rank(r), FrameKind::kContrib, s);
+  shard(s).own.reset();
+}
+
+// Size of the pieces that are folded and sent: whole elements.
+size_t PartialAllreduce::piece_bytes() const {
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = host_->settings().chunk_bytes / element * element;
+  const auto& owners = view_host_->view().cut_of(seq_).owners;
+  if (!call_.policy.rebalance || std::ssize(owners) == host_->size()) return chunk;
+  const size_t piece = std::max(plan_.num_bytes(0) / kPieces, kLeastPiece);
+  return std::min(chunk, piece / element * element);
+}
+
+// See Note [hesitation of a member without shards].
+size_t PartialAllreduce::contribution_bytes() const {
+  const size_t piece = piece_bytes();
+  return view_host_->view().is_owner(host_->self()) ? piece
+                                                    : std::min(piece, kLatePiece);
+}
+
+// Folds the pieces for which all members' bytes have arrived. So most of the work is
+// done before the close. A given-up result is not overwritten, because it may become
+// valid again.
+void PartialAllreduce::fold_ahead(int32_t s) {
+  OwnedShard* own = shard(s).own.get();
+  if (own == nullptr || own->is_closed || has_failed()) return;
+  if (shard(s).given_up && !mutated(Mutation::kFoldGivenUp)) return;
+  const bool is_one = wanted().contains(host_->self());
+  // The owner's own input takes part only after its call.
+  if (is_one ? !is_started() : !is_backup(host_->self())) return;
+  const size_t first = plan_.first_byte(s);
+  const size_t total = plan_.num_bytes(s);
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = piece_bytes();
+  const size_t ready = own->ready(wanted(), local_.input);
+  while (own->folded < total) {
+    const size_t end = std::min(total, own->folded + chunk);
+    if (end > ready) return;
+    own->fold(result() + first, reduce_, {wanted(), {}},
+              is_one ? local_.input + first : nullptr, own->folded, end, element,
+              scale_of(call_, wanted().count(), host_->size()));
+    own->folded = end;
+    send_ahead(s);
+  }
+}
+
+// See Note [a full sum goes out as it is folded].
+void PartialAllreduce::send_ahead(int32_t s) {
+  Shard& mine = shard(s);
+  OwnedShard& own = *mine.own;
+  if (!participants_.is_full() || view_host_->is_promised() || is_over() ||
+      has_failed())
+    return;
+  const bool is_certain = call_.policy.rebalance;
+  const bool is_likely = num_data_shards_ == host_->size() &&
+                         skips_nobody(group_policy_.history(), host_->size());
+  if (!is_certain && (own.folded == plan_.num_bytes(s) || !is_likely)) return;
+  const RankSet known = std::exchange(mine.mask, participants_);
+  RankSet others = participants_;
+  others.erase(host_->self());
+  send_result(s, std::exchange(own.sent, own.folded), own.folded, others, false);
+  if (!is_certain) mine.mask = known;
+}
+
+void PartialAllreduce::on_time(TimePoint now) {
+  if (contribute_at_ && *contribute_at_ <= now) {
+    contribute_at_.reset();
+    contribute_all();
+  }
+  for (const int32_t s : live_) {
+    close_if_due(s);
+    send_to_late(s);
+  }
+  if (looks_again_ && !view_host_->is_promised()) have_own();
+  watch();
+  expose_if_done();
+}
+
+std::optional<TimePoint> PartialAllreduce::next_look() const {
+  std::optional<TimePoint> earliest = next_watch();
+  if (contribute_at_ && (!earliest || *contribute_at_ < *earliest))
+    earliest = contribute_at_;
+  if (view_host_->is_promised()) return earliest;
+  if (looks_again_) return host_->clock().now();
+  for (const Shard& mine : shards_) {
+    if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
+      earliest = mine.late_due;
+    if (!mine.own || mine.own->is_closed || mine.own->is_due) continue;
+    const auto look = mine.own->next_look();
+    if (look && (!earliest || *look < *earliest)) earliest = look;
+  }
+  return earliest;
+}
+
+// Received bytes of the frame that belongs to the contribution of `from` to shard s.
+// Empty: its link is receiving something else.
+std::optional<uint64_t> PartialAllreduce::received_of(Rank from, int32_t s) const {
+  const auto bytes = host_->num_received(from, FrameKind::kContrib, seq_.value);
+  const bool is_of_it =
+      receiving_[static_cast<size_t>(from.value)] == code_of(FrameKind::kContrib, s);
+  return is_of_it || bytes == 0 ? std::optional(bytes) : std::nullopt;
+}
+
+void PartialAllreduce::close_if_due(int32_t s) {
+  OwnedShard* own = shard(s).own.get();
+  if (own == nullptr || own->is_closed || view_host_->is_promised()) return;
+  if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
+  if (own->backups != nullptr) ask_backups(s);
+  const TimePoint now = host_->clock().now();
+  own->tell_progress(now, [&](Rank r) { return received_of(r, s); });
+  const straggler::Decision decision = own->policy->decide(now);
+  // The decision is final only when enough members are known to be present. Meanwhile a
+  // late member may still arrive.
+  own->is_due = decision.closes();
+  if (own->is_due && is_heard(s)) close(s, decision);
+}
+
+// True if more than half of the view knows of the operation. So no smaller part of the
+// view goes on alone.
+bool PartialAllreduce::is_heard(int32_t s) {
+  if (mutated(Mutation::kSmallQuorum)) return true;
+  OwnedShard& own = *shard(s).own;
+  const RankSet& members = view_host_->view().members;
+  int32_t heard = 0;
+  members.for_each([&](Rank r) {
+    const bool is_here = r == host_->self() || own.present.contains(r) ||
+                         host_->called_by(r) >= seq_.value;
+    heard += is_here ? 1 : 0;
+  });
+  if (2 * heard > members.count()) return true;
+  if (!own.has_asked) {
+    own.has_asked = true;
+    members.for_each([&](Rank r) {
+      if (r != host_->self())
+        post(r, FrameKind::kAskPresent, s, nullptr, 0, 0, 0, false);
+    });
+  }
+  return false;
+}
+
+// No shard of this member waits for members that another shard was closed without.
+void PartialAllreduce::pass_by_missing(const RankSet& mask) {
+  RankSet missing = participants_;
+  mask.for_each([&](Rank r) { missing.erase(r); });
+  for (const Shard& mine : shards_)
+    if (mine.own && mine.own->policy) mine.own->policy->on_closed_without(missing);
+}
+
+void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
+  Shard& mine = shard(s);
+  OwnedShard& own = *mine.own;
+  mine.mask = own.policy->arrived();
+  if (own.backups != nullptr) {
+    own.stand_ins = own.backups->stand_ins();
+    if (!mutated(Mutation::kStandInIsArrival)) mine.stand_ins = own.stand_ins;
+    const size_t room =
+        max_stand_ins(call_, host_->size()) - own.backups->stand_ins().size();
+    // Not the excluded members of this view, because a full result must be the same in
+    // every view.
+    view_host_->view().cut_of(seq_).out.for_each([&](Rank r) {
+      if (mine.out.size() < room) mine.out.push_back(r);
+    });
+  }
+  mine.reason = decision.reason;
+  mine.deadline = told_deadline(decision.deadline);
+  own.is_closed = true;
+  own.tell_close(host_->clock().now(), [&](Rank r) { return received_of(r, s); });
+  // Usually each member owns a shard, and then there is nobody to look up.
+  if (std::ssize(view_host_->view().cuts.back().owners) < host_->size())
+    participants_.for_each([&](Rank r) {
+      if (!is_backup(r) && !view_host_->view().is_owner(r))
+        view_host_->note_share(r, own.bytes_here(r), plan_.num_bytes(s));
+    });
+  // The result is sent now. It counts as received when another member has acknowledged
+  // it.
+  group_policy_.history().on_closed(seq_, charge(s));
+  const size_t first = plan_.first_byte(s);
+  const size_t total = plan_.num_bytes(s);
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = piece_bytes();
+  if (!(mine.mask == wanted()) || !own.stand_ins.empty()) {
+    own.folded = 0;
+    if (std::exchange(own.sent, 0) > 0)
+      cancel_results(s);  // drops pieces that were sent ahead as a sum of all members
+  }
+  RankSet in_time = view_host_->view().members;
+  in_time.erase(host_->self());
+  mine.late = last_to_get(in_time, mine);
+  mine.late.for_each([&](Rank r) { in_time.erase(r); });
+  // Late members learn at once that their bytes are not needed any more.
+  if (total > 0 && mine.late.count() > 0) send_result(s, 0, 0, mine.late, true);
+  size_t begin = own.sent;
+  while (begin < total || total == 0) {
+    const size_t end = std::max(own.folded, std::min(total, begin + chunk));
+    own.fold(result() + first, reduce_, {mine.mask, own.stand_ins},
+             is_started() ? local_.input + first : nullptr, std::max(begin, own.folded),
+             end, element, scale_of(call_, mine.mask.count(), host_->size()));
+    send_result(s, begin, end, in_time, false);
+    begin = end;
+    if (total == 0) break;
+  }
+  const TimePoint now = host_->clock().now();
+  const Duration took = is_started() ? now - local_.called_at : Duration::zero();
+  mine.late_due = in_time.count() > 0 ? now + std::max(kLateDelay, took) : now;
+  send_to_late(s);
+  note_mask(s);
+  note_progress();
+  if (is_started() && num_views_ == 0 &&
+      std::all_of(shards_.begin(), shards_.end(),
+                  [](const Shard& other) { return other.is_received || other.own; }))
+    group_policy_.owner_watch().on_lag(plan_.num_bytes(0), Duration::zero());
+  have_own();
+}
+
+// See Note [late results leave last].
+bool PartialAllreduce::must_be_in_soon(Rank rank) const {
+  const uint32_t limit = call_.policy.max_consecutive_skips;
+  const uint64_t behind = seq_.value - std::min(seq_.value, host_->called_by(rank));
+  const uint64_t left =
+      std::max<uint64_t>(std::min(kHeadStart, limit / kHeadStart),
+                         std::min<uint64_t>(2 * behind, limit / kLongHeadStart));
+  return group_policy_.history().consecutive_skips(rank) + left >= limit;
+}
+
+// True if the member was skipped before and has called nothing since.
+bool PartialAllreduce::is_behind(Rank rank) const {
+  return group_policy_.history().is_behind(rank, seq_);
+}
+
+// Note [late results leave last]
+// A member that was skipped, and has called nothing since, has time. Its results leave
+// when the operation is over here. If they were given to a socket before, they would
+// share the uplink with results that others wait for. If there are no others, only such
+// a member can acknowledge a result that is not full, so it is served at once.
+//   All other members get the result at once, as in a full operation, because they wait
+// for it or will do so in a moment. If it left last, a member would call the next
+// operation later and be late again. On busy links it would fall further behind with
+// each operation.
+//   For the same reason all last messages hurry when the member calls again
+// (Link::hurry). And if the member is close to its limit on consecutive skips, its
+// results leave with the rest, because all members will wait for it. A member that is
+// further behind needs this sooner: it gains about one operation for each result that
+// comes so.
+RankSet PartialAllreduce::last_to_get(const RankSet& members,
+                                      const Shard& shard) const {
+  RankSet late(host_->size());
+  members.for_each([&](Rank r) {
+    const bool is_here = !is_backup(r) && is_in_time(shard, r);
+    if (!is_here && is_behind(r) && !must_be_in_soon(r)) late.insert(r);
+  });
+  return late;
+}
+
+void PartialAllreduce::send_to_late(int32_t s) {
+  Shard& mine = shard(s);
+  if (mine.late.count() == 0) return;
+  // A failed call is told of no view, so its closed result may be of an earlier view.
+  if (has_failed() && !mutated(Mutation::kFailedSends)) return;
+  // An owner whose own caller is late has nothing else to send.
+  const bool is_free = is_over() || (!is_started() && mine.results_in_flight == 0);
+  if (!is_free && host_->clock().now() < mine.late_due) return;
+  send_result(s, 0, plan_.num_bytes(s), std::exchange(mine.late, RankSet()), true);
+}
+
+// `rank` has called now, so it waits for the results that were to leave last.
+void PartialAllreduce::send_to_caller(Rank rank) {
+  RankSet to(host_->size());
+  to.insert(rank);
+  for (const int32_t s : live_)
+    if (shard(s).late.count() > 0 && shard(s).late.erase(rank))
+      send_result(s, 0, plan_.num_bytes(s), to, true);
+}
+
+// Sends a piece of the result of a shard.
+void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
+                                   const RankSet& to, bool is_late) {
+  const Shard& mine = shard(s);
+  std::vector<std::byte> header;  // only with the first piece
+  if (begin == 0) header = encode_result_header(mine.header());
+  num_receivers_ = static_cast<size_t>(to.count());
+  ++edition_;
+  for (int32_t step = 1; step < host_->size(); ++step) {
+    const Rank rank((host_->self().value + step) % host_->size());
+    if (!to.contains(rank)) continue;
+    if (!is_late) {
+      ++shard(s).results_in_flight;
+      shard(s).pieces_left.resize(static_cast<size_t>(host_->size()));
+      ++shard(s).pieces_left[static_cast<size_t>(rank.value)];
+    }
+    const bool leaves_last = is_late && is_behind(rank);
+    const auto id = post(
+        rank, FrameKind::kResult, s, result() + plan_.first_byte(s) + begin,
+        end - begin, begin, plan_.num_bytes(s), begin == 0,
+        is_late
+            ? 0
+            : kFirstResultToken + static_cast<uint32_t>(s * host_->size() + rank.value),
+        header, leaves_last);
+    sending_.push_back({s, rank, id});
+  }
+}
+
+// Bytes that the shard counts in the log of results, for members that have not called.
+// Counted once.
+uint64_t PartialAllreduce::charge(int32_t s) {
+  if (std::exchange(shard(s).is_charged, true)) return 0;
+  const bool is_first = !std::exchange(is_charged_, true);
+  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
+}
+
+void PartialAllreduce::cancel_results(int32_t s) {
+  for (const Sending& piece : sending_)
+    if (piece.shard == s) host_->cancel(piece.to, piece.id);
+  shard(s).late = RankSet();
+  std::erase_if(sending_, [&](const Sending& piece) { return piece.shard == s; });
+}
+
+// True if another member of the view needs the result.
+bool PartialAllreduce::is_needed() const {
+  bool is_needed = false;
+  view_host_->view().members.for_each([&](Rank r) {
+    if (r != host_->self() && view_host_->acked_by(r) < seq_.value) is_needed = true;
+  });
+  return is_needed;
+}
+
+// See Note [closed vs. received].
+void PartialAllreduce::have_own() {
+  if (!view_host_->view().has(host_->self())) return;
+  const bool is_alone = !is_needed();
+  const bool is_all_full = std::all_of(live_.begin(), live_.end(), [&](int32_t s) {
+    const Shard& mine = shard(s);
+    return mine.mask.count() > 0 && is_full(mine) &&
+           (mine.is_received || (mine.own && mine.own->is_closed));
+  });
+  looks_again_ = false;
+  for (const int32_t s : live_) {
+    const OwnedShard* own = shard(s).own.get();
+    if (own == nullptr || !own->is_closed) continue;
+    // With WaitAll(rebalance=True) the result is the same in all views, and most of it
+    // leaves before the close.
+    const bool is_final = own->is_acknowledged || is_alone ||
+                          (is_all_full && call_.policy.rebalance) ||
+                          mutated(Mutation::kNoAck);
+    const bool is_safe = is_all_full && has_left(shard(s));
+    if (!is_final && !is_safe) continue;
+    if (!is_final && may_lack_messages(host_->clock())) {
+      looks_again_ = true;
+    } else {
+      on_received(s);
+    }
+  }
+}
+
+// True if the bytes have left for half of the other members, so that one slow receiver
+// does not hold up the owner. A backup that has not called gets the result last and
+// does not count.
+bool PartialAllreduce::has_left(const Shard& mine) const {
+  if (mine.results_in_flight == 0) return true;
+  int32_t num_others = 0, num_left = 0;
+  participants_.for_each([&](Rank r) {
+    if (r == host_->self()) return;
+    ++num_others;
+    const bool is_last = mine.late.count() > 0 && mine.late.contains(r);
+    if (!is_last && mine.pieces_left[static_cast<size_t>(r.value)] == 0) ++num_left;
+  });
+  return 2 * num_left >= num_others;
+}
+
+void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
+  Shard& mine = shard(s);
+  if (mine.results_in_flight == 0) return;  // a piece of an earlier view
+  --mine.results_in_flight;
+  auto& left = mine.pieces_left[static_cast<size_t>(to.value)];
+  if (left > 0) --left;
+  send_to_late(s);
+  const bool is_waiting = left > 0 && mine.results_in_flight > 0;
+  if (is_waiting || is_over() || has_failed() || view_host_->is_promised()) return;
+  have_own();
+  expose_if_done();
+}
+
+void PartialAllreduce::on_called(Rank rank) {
+  for (const Shard& mine : shards_)
+    if (mine.own && !mine.own->is_closed)
+      mine.own->policy->on_called(rank, host_->clock().now());
+  if (rank != host_->self()) send_to_caller(rank);
+  const TimePoint now = host_->clock().now();
+  if (fewest_at_ && now - *fewest_at_ > call_.policy.floor) computed_.insert(rank);
+  if (has_quorum_) return;
+  int32_t called = 0;
+  int32_t backups = 0;    // backups that have called
+  int32_t uncovered = 0;  // data shards that backups can cover
+  if (call_.policy.has_stand_ins())
+    wanted_.for_each([&](Rank r) { uncovered += participants_.contains(r) ? 0 : 1; });
+  participants_.for_each([&](Rank r) {
+    if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value)
+      ++(is_backup(r) ? backups : called);
+  });
+  called += std::min(backups, uncovered);
+  if (!fewest_at_ && called >= straggler::fewest_of(call_.policy, host_->size()))
+    fewest_at_ = now;
+  has_quorum_ = called >= straggler::quorum_of(call_.policy, host_->size());
+  if (has_quorum_) note_progress();
+}
+
+}  // namespace aikido::collectives

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+//
+// Skippable allreduce, the watch on other owners: suspects an owner if its result is
+// missing for too long.
+
+#include <algorithm>
+
+#include "collectives/skippable/partial_allreduce.h"
+
+namespace aikido::collectives {
+
+using transport::FrameKind;
+
+namespace {
+constexpr int kMaxDoublings = 12;
+// Shortest wait for the last result that is worth a look at its pace.
+constexpr Duration kLeastWait = std::chrono::milliseconds(8);
+// If it is unknown which side is slow, the member waits kTie times as long as all else
+// has taken.
+constexpr int kTie = 8;
+
+bool has_idle_members(const membership::View& view) {
+  bool has_some = false;
+  view.members.for_each([&](Rank r) { has_some |= !view.is_owner(r); });
+  return has_some;
+}
+
+}  // namespace
+
+void PartialAllreduce::note_progress() {
+  ready_at_ = host_->clock().now();
+  pace_.emplace(straggler::Pace::Of::kResult, kLeastWait);
+  found_ = {};
+}
+
+// The result of another owner is complete: notes how long the last result took.
+void PartialAllreduce::note_lag() {
+  if (!is_started() || num_views_ > 0) return;
+  // A closed shard of this member is not missing, although it counts as received only
+  // when another member has acknowledged it.
+  int32_t num_missing = 0;
+  for (const Shard& mine : shards_)
+    if (!mine.is_received && !(mine.own && mine.own->is_closed) && ++num_missing > 1)
+      return;
+  group_policy_.owner_watch().on_lag(plan_.num_bytes(0),
+                                     host_->clock().now() - ready_at_);
+}
+
+// Note [when an owner is suspected]
+// The problem: an owner that stands still must lose its shards, but slow links alone
+// must not cost anyone its shards.
+//   Rule: an owner is suspected if its result is missing while all else is here. "All
+// else" means the results of most owners, this member's own among them, and the calls
+// of enough members. Half of the owners suffice for a member that owns none of the
+// missing shards; otherwise two members would suspect each other. The wait is longer
+// than usual, and longer than the owner may itself wait for a late member. So nobody is
+// suspected while everything is slow.
+//   Some owners wait for nobody, so no such time is added: an owner whose result header
+// is here, and an owner whose own contribution was too late for most shards, because
+// that owner is slow itself. A result that only its holder has must come from the
+// holder.
+//   If another shard has waited in vain for the owner's contribution, the owner was
+// late before the clock started. So the time begins with that wait. Neither holds for
+// an owner with a late caller: the lateness says nothing of its link, its shard waits
+// for that caller too, and it has one more result to send.
+//   With each view that this operation goes through, the time doubles. If every link is
+// slow, some owner must get the time to finish.
+//   If too few results are here to tell, or too few owners would remain, a member that
+// owns nothing gets shards again. The new view then excludes the member that stands
+// still, and has one more member to compare with.
+std::optional<TimePoint> PartialAllreduce::suspicion() const {
+  if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
+  if (view_host_->is_promised() || !view_host_->view().has(host_->self()) ||
+      !has_quorum_)
+    return std::nullopt;
+  // A late member gets its results late, so it cannot judge others.
+  if (!view_host_->view().is_owner(host_->self()) || is_late(host_->self()))
+    return std::nullopt;
+  Duration waited{};
+  Rank missing = kNoRank;
+  bool are_several = false;
+  for (const int32_t s : live_) {
+    const Shard& mine = shard(s);
+    if (mine.own && !mine.own->is_closed) return std::nullopt;
+    waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
+    if (mine.is_received || mine.own) continue;
+    are_several |= missing != kNoRank && missing != mine.owner;
+    missing = mine.owner;
+  }
+  if (missing == kNoRank) return std::nullopt;
+  const bool can_tell = are_most_here();
+  // With full sums all wait for all members, and a member without shards is the slow
+  // one.
+  const bool may_restore =
+      !are_several && !call_.policy.rebalance && has_idle_members(view_host_->view());
+  if (!can_tell && !may_restore) return std::nullopt;
+  // The owner may wait for a member that is in time here, for a time that it has not
+  // announced, or for a member that gets no time here either.
+  if (!call_.policy.rebalance)
+    waited = std::max(waited, group_policy_.grace(call_.bytes()));
+  participants_.for_each([&](Rank r) {
+    if (r != host_->self())
+      waited = std::max(waited, group_policy_.deadline_of(r, seq_, call_.bytes()));
+  });
+  // It waits slack times as long for a contribution that is coming (skip.h).
+  waited = scaled(waited, call_.policy.slack);
+  waited += group_policy_.stand_in_patience(call_.bytes());
+  // A single owner cannot be compared with others.
+  const Duration took =
+      has_one_owner() ? group_policy_.ceiling() : ready_at_ - local_.called_at;
+  // The mask of a long shard may have been sent before the close.
+  const bool goes_ahead = plan_.num_bytes(0) > piece_bytes();
+  const bool may_wait =
+      std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
+        const bool is_closed = s.mask.count() > 0 && !(is_full(s) && goes_ahead);
+        return !s.is_received && !s.own && !is_closed && !is_late_itself(s.owner);
+      });
+  // For an owner of which nothing is known, this wait would be the ceiling.
+  waited = may_wait ? std::min(waited, took) : Duration::zero();
+  // Much longer than all else, up to the longest wait for a contribution. If everything
+  // has become slow, a new view would help nobody.
+  if (!can_tell) {
+    const Duration longest = std::max(
+        took,
+        std::min(group_policy_.ceiling(), kTie * std::max(took, call_.policy.floor)));
+    return ready_at_ + longest * (1 << std::min(num_tries_, kMaxDoublings)) + waited;
+  }
+  // As long as all else in two cases: full sums (their results are already arriving),
+  // and a new owner, which gets all contributions once more.
+  const bool is_generous = call_.policy.rebalance || num_views_ > 0;
+  Duration patience =
+      is_generous ? std::max(took, call_.policy.floor)
+                  : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
+  // The other results were sent ahead while contributions arrived. So all else was
+  // complete sooner than one uplink can send its results one after the other.
+  if (goes_ahead) patience = std::max(patience, took / 2);
+  patience = std::min(group_policy_.ceiling(), patience);
+  const Duration spared =
+      is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
+  return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
+         spared;
+}
+
+// See Note [when an owner is suspected].
+bool PartialAllreduce::are_most_here() const {
+  if (are_too_few_) return false;
+  RankSet owners(host_->size()), missing(host_->size());
+  for (const int32_t s : live_) {
+    const Shard& mine = shard(s);
+    owners.insert(mine.owner);
+    if (!mine.is_received && !mine.own) missing.insert(mine.owner);
+  }
+  const int32_t num_here = owners.count() - missing.count();
+  const bool is_party = owners.contains(host_->self());
+  return has_one_owner() || missing.count() + (is_party ? 1 : 0) <= num_here;
+}
+
+bool PartialAllreduce::has_one_owner() const {
+  return std::all_of(live_.begin(), live_.end(), [&](int32_t s) {
+    return shard(s).owner == shard(live_.front()).owner;
+  });
+}
+
+// Shortest time that other shards have waited in vain for the contributions of the
+// missing owners.
+Duration PartialAllreduce::waited_in_vain() const {
+  Duration shortest = Duration::max();
+  for (const Shard& mine : shards_) {
+    if (mine.is_received || mine.own) continue;
+    if (has_late_caller(mine.owner)) return {};
+    Duration longest{};
+    for (const Shard& other : shards_)
+      if (other.mask.count() > 0 && !is_in_time(other, mine.owner))
+        longest = std::max(longest, other.deadline);
+    shortest = std::min(shortest, longest);
+  }
+  return shortest;
+}
+
+bool PartialAllreduce::has_late_caller(Rank owner) const {
+  return computed_.contains(owner) || host_->called_by(owner) < seq_.value;
+}
+
+bool PartialAllreduce::is_late_itself(Rank owner) const {
+  if (has_late_caller(owner)) return false;
+  // Late for more shards than in time: this owner is slow itself.
+  int32_t num_in = 0, num_out = 0;
+  for (const Shard& other : shards_)
+    if (other.mask.count() > 0 && other.owner != owner)
+      ++(is_in_time(other, owner) ? num_in : num_out);
+  return num_out > num_in;
+}
+
+// The only missing result. Empty if there are several or none.
+std::optional<int32_t> PartialAllreduce::only_missing() const {
+  std::optional<int32_t> missing;
+  for (const int32_t s : live_) {
+    if (shard(s).is_received || shard(s).own) continue;
+    if (missing) return std::nullopt;
+    missing = s;
+  }
+  return missing;
+}
+
+// Received bytes of a result. Empty: its link is receiving something else.
+std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
+  const Rank owner = shard(s).owner;
+  const auto in_frame = host_->num_received(owner, FrameKind::kResult, seq_.value);
+  const bool is_of_it =
+      receiving_[static_cast<size_t>(owner.value)] == code_of(FrameKind::kResult, s);
+  if (!in_frame || (!is_of_it && *in_frame > 0)) return std::nullopt;
+  return shard(s).bytes + *in_frame;
+}
+
+// Note [pace of a result]
+// The received bytes of the only missing result may show before the end of the wait
+// that it will not arrive (straggler/pace.h). Then its owner is suspected after half of
+// the wait. A result that will be complete within slack times the wait is waited for,
+// because to move its shard would cost more. This happens for an owner that called
+// late, and for the slowest owner if all uplinks have become slow at once.
+void PartialAllreduce::look_at_result(TimePoint due) {
+  const Duration wait = due - ready_at_, after = host_->clock().now() - ready_at_;
+  const auto look = pace_->next_look(wait);
+  const auto s = only_missing();
+  if (!look || after < *look || !s) return;
+  const auto found = pace_->look({bytes_here(*s)}, plan_.num_bytes(*s),
+                                 call_.policy.slack, wait, after);
+  if (!found.empty()) found_ = found.front();
+}
+
+TimePoint PartialAllreduce::due_by_pace(TimePoint due) const {
+  using enum straggler::Pace::Finding;
+  if (found_ == kNothing || !are_most_here()) return due;
+  if (found_ == kTooSlow) return ready_at_;
+  return ready_at_ + scaled(due - ready_at_, call_.policy.slack);
+}
+
+std::optional<TimePoint> PartialAllreduce::next_watch() const {
+  const auto due = suspicion();
+  if (!due) return due;
+  const auto look = pace_->next_look(*due - ready_at_);
+  return look && only_missing() ? std::min(*due, ready_at_ + *look) : due_by_pace(*due);
+}
+
+void PartialAllreduce::watch() {
+  const auto due = suspicion();
+  if (!due) return;
+  look_at_result(*due);
+  if (due_by_pace(*due) > host_->clock().now()) return;
+  RankSet missing(host_->size());
+  for (const int32_t s : live_)
+    if (!shard(s).is_received && !shard(s).own) missing.insert(shard(s).owner);
+  if (!are_most_here()) {
+    ++num_tries_;
+    missing.for_each([&](Rank r) { view_host_->restore_owners(r); });
+    return;
+  }
+  missing.for_each([&](Rank r) { has_suspected_ |= view_host_->suspect(r); });
+  are_too_few_ = !has_suspected_;
+}
+
+}  // namespace aikido::collectives

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+//
+// Skippable allreduce from one view to the next: its division into shards, their
+// owners, and the results that stay.
+
+#include <utility>
+
+#include "base/mutation.h"
+#include "collectives/skippable/partial_allreduce.h"
+
+namespace aikido::collectives {
+
+using transport::FrameKind;
+
+// See Notes [one mask for the bucket] and [divided shard].
+ShardTable PartialAllreduce::plan_in_view() const {
+  const bool is_whole = call_.policy.masks == straggler::Masks::kBucket;
+  const membership::Cut& cut = view_host_->view().cut_of(seq_);
+  const size_t num_owners = cut.owners.size();
+  const size_t element = size_of(call_.dtype),
+               least = host_->settings().shard_bytes_of(call_);
+  const ShardPlan plan(call_.count, element,
+                       is_whole ? 1 : static_cast<int32_t>(num_owners), least);
+  ShardTable table(plan, is_whole ? static_cast<int32_t>(seq_.value % num_owners) : 0,
+                   element);
+  // Full sums and calls with backups need whole shards.
+  if (!is_whole && !call_.policy.rebalance && !call_.policy.has_stand_ins())
+    table.divide(cut, least);
+  return table;
+}
+
+Rank PartialAllreduce::owner_of(int32_t s) const {
+  const int32_t number = plan_.number(s);
+  const membership::Held* held = view_host_->view().held_at(seq_, number);
+  return held != nullptr ? held->holder : view_host_->view().cut_of(seq_).owner(number);
+}
+
+// Starts again with the cut of the view.
+void PartialAllreduce::cut() {
+  plan_ = plan_in_view();
+  set_participants();
+  shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
+  shards_left_ = plan_.num_shards();
+  paced_sends_.reset();
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    shard(s).is_live = true;
+    shard(s).owner = owner_of(s);
+  }
+  divide();
+  for (const int32_t s : live_)
+    if (shard(s).owner == host_->self()) take_over(s);
+}
+
+// Note [divided shard]
+// If an owner is lost or moved, all others send their contributions to its shard once
+// more. A single new owner would receive and send all of it while the links of the
+// others are idle. So in the new view each of the g remaining owners gets a part, which
+// takes 1/g of the time. That is done only if no member has received the whole shard.
+// Each holder has reported it in the view change, so all members of the view agree on
+// it; an excluded member learns it when it rejoins. From then on a part is like a
+// shard. Full sums, buckets and calls with backups are not divided.
+void PartialAllreduce::divide() {
+  const membership::View& view = view_host_->view();
+  shards_.resize(static_cast<size_t>(plan_.size()));
+  for (const auto& [s, begin, end] : plan_.divided()) {
+    Shard& whole = shard(s);
+    const bool stays = !whole.is_live || whole.is_received ||
+                       !view.has(host_->self()) ||
+                       view.held_at(seq_, plan_.number(s)) != nullptr;
+    if (stays) continue;
+    withdraw(s);
+    cancel_results(s);
+    let_go(s);
+    drop(whole.owner, FrameKind::kResult, s);
+    if (!view.is_owner(whole.owner)) moved_.insert(whole.owner);
+    whole = Shard{};
+    for (int32_t part = begin; part < end; ++part) {
+      shard(part) = Shard{};
+      shard(part).is_live = true;
+      shard(part).owner = owner_of(part);
+    }
+    shards_left_ += end - begin - 1;
+  }
+  live_.clear();
+  for (int32_t s = 0; s < plan_.size(); ++s) {
+    if (shard(s).is_live) live_.push_back(s);
+    // A shard that is not live is not missing.
+    shard(s).is_received |= !shard(s).is_live;
+  }
+}
+
+void PartialAllreduce::let_go_all() {
+  for (const int32_t s : live_) {
+    withdraw(s);
+    cancel_results(s);
+    let_go(s);
+  }
+}
+
+// Bytes in arrival must not be written to memory that another owner gets.
+void PartialAllreduce::drop(Rank from, FrameKind kind, int32_t s) {
+  auto& receiving = receiving_[static_cast<size_t>(from.value)];
+  if (receiving != code_of(kind, s)) return;
+  receiving = kNothing;
+  host_->drop_incoming(from, kind, seq_.value);
+}
+
+void PartialAllreduce::on_promise() {
+  for (const int32_t s : live_) {
+    Shard& mine = shard(s);
+    if (mine.is_received) continue;
+    if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
+    // A result that was closed but not received may be replaced in the next view, so it
+    // is kept aside.
+    if (mine.own) {
+      cancel_results(s);
+      if (mine.own->is_closed) mine.given_up = mine.header();
+      mine.own->is_closed = mine.own->is_acknowledged = false;
+    } else {
+      if (mutated(Mutation::kAcceptAfterPromise)) continue;
+      drop(mine.owner, FrameKind::kResult, s);
+      mine.bytes = 0;
+    }
+    mine.open_again();
+  }
+}
+
+// An excluded member keeps its complete results until it has rejoined. If some shards
+// are incomplete, it has exposed nothing, and the others may make another result. It
+// sends nothing, because its cut may be that of an earlier view.
+void PartialAllreduce::on_removed() {
+  set_participants();
+  let_go_all();
+  if (shards_left_ == 0) return;
+  for (const int32_t s : live_) {
+    // In place, a received shard has overwritten the input, so it cannot be contributed
+    // again.
+    const bool is_in_place = is_started() && local_.input == local_.output;
+    is_input_gone_ |= is_in_place && shard(s).is_received;
+    shard(s).is_received = false;
+    shard(s).bytes = 0;
+    shard(s).given_up.reset();
+    shard(s).open_again();
+  }
+  shards_left_ = static_cast<int32_t>(live_.size());
+}
+
+void PartialAllreduce::on_view() {
+  if (!view_host_->view().has(host_->self())) {
+    on_removed();
+    return expose_if_done();
+  }
+  ShardTable plan = plan_in_view();
+  bool is_anew = false;
+  if (plan_.is_extended_by(plan)) {
+    plan_ = std::move(plan);
+    divide();
+  } else {
+    // All members have it, and the view does not mention it any more.
+    if (is_committed() && !is_skipped_) return expose_if_done();
+    // No member has received any of it, so it is new in this view. It does not wait
+    // longer than usual.
+    is_anew = !std::exchange(was_anew_, true);
+    let_go_all();
+    cut();
+  }
+  set_participants();
+  is_partial_ = false;
+  has_suspected_ = are_too_few_ = false;
+  num_tries_ = 0;
+  if (!is_anew) ++num_views_;
+  for (const Shard& mine : shards_)
+    if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
+  for (size_t i = 0; i < live_.size(); ++i) {
+    renew(in_turn(i));
+    // Two copies of a data shard may differ here. Then all members have been told.
+    if (has_failed()) return;
+  }
+  send_paced();
+  note_progress();
+  have_own();
+  expose_if_done();
+}
+
+// Note [a given-up result becomes valid again]
+// An owner that promises a new view gives up the results that it has closed, because
+// that view may make other results. But if a member has received such a result, it is
+// the result in all views. Its bytes are still here and were not overwritten, so they
+// need not be sent back.
+void PartialAllreduce::take_back(int32_t s, ResultHeader header) {
+  shard(s).take(std::move(header));
+  note_mask(s);
+  on_received(s);
+}
+
+// Takes the shard into the new view.
+void PartialAllreduce::renew(int32_t s) {
+  Shard& mine = shard(s);
+  mine.is_acknowledged = mine.is_offered = false;
+  const Rank owner = owner_of(s);
+  // A contribution of the previous view to the same owner still counts.
+  const bool is_sent = !mutated(Mutation::kCountTwice) &&
+                       mine.contributed_in + 1 == view_host_->view().number &&
+                       owner == mine.owner && !mine.contribution.empty();
+  if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
+  mine.contributed_in = view_host_->view().number;
+  if (owner != mine.owner && !view_host_->view().is_owner(mine.owner))
+    moved_.insert(mine.owner);
+  mine.owner = owner;
+  const membership::Held* held = view_host_->view().held_at(seq_, plan_.number(s));
+  auto given_up = std::exchange(mine.given_up, std::nullopt);
+  if (given_up && held != nullptr && !held->lacking.contains(host_->self()))
+    take_back(s, *std::move(given_up));
+  if (mine.is_received) {
+    cancel_results(s);
+    // This member is the holder: it sends the result to the members that lack it.
+    if (held == nullptr || owner != host_->self()) return;
+    const RankSet late = last_to_get(held->lacking, mine);
+    RankSet others = held->lacking;
+    late.for_each([&](Rank r) { others.erase(r); });
+    send_result(s, 0, plan_.num_bytes(s), others, false);
+    send_result(s, 0, plan_.num_bytes(s), late, true);
+    return;
+  }
+  if (owner != host_->self()) {
+    if (!mutated(Mutation::kOwnerKeepsClosed)) let_go(s);
+    return contribute(s);
+  }
+  take_over(s);
+  contribute(s);
+  if (mine.own && !mine.is_received && !has_failed()) close_if_due(s);
+}
+
+}  // namespace aikido::collectives
