@@ -4,7 +4,7 @@
 
 The first such call makes the decision. All ranks announce their device and reach the
 same result in `decide`. Then each rank makes its inner backend, which is used only if
-all ranks have succeeded. csrc/c10d/nccl_route.h describes the calls.
+all ranks have succeeded. csrc/c10d/device/nccl_route.h describes the calls.
 """
 
 import json

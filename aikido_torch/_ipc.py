@@ -3,7 +3,7 @@
 """Decision about strict all_reduces in the memory of a GPU that all ranks share.
 
 The first such call makes the decision. All ranks announce their device and reach the
-same result in `decide`. csrc/c10d/ipc.h describes the calls.
+same result in `decide`. csrc/c10d/device/ipc.h describes the calls.
 """
 
 import json

@@ -13,12 +13,12 @@
 #include <string_view>
 
 #include "bind/register.h"
-#include "c10d/device_memory.h"
-#include "c10d/error.h"
-#include "c10d/ipc.h"
-#include "c10d/nccl_route.h"
+#include "c10d/common/device_memory.h"
+#include "c10d/common/error.h"
+#include "c10d/device/ipc.h"
+#include "c10d/device/nccl_route.h"
 #if AIKIDO_HAS_CUDA
-#include "c10d/cuda_memory.h"
+#include "c10d/device/cuda_memory.h"
 #endif
 
 namespace aikido::bind {
@@ -82,7 +82,7 @@ void register_devices(py::module_& m) {
       },
       py::arg("type"), py::arg("memory"),
       "How processes share memory of a type of device: a capsule with a "
-      "std::shared_ptr<DeviceMemory> (csrc/c10d/device_memory.h).");
+      "std::shared_ptr<DeviceMemory> (csrc/c10d/common/device_memory.h).");
 }
 
 }  // namespace aikido::bind

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bind/register.h"
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 #include "ordering/batching.h"
 #include "ordering/best_order.h"
 #include "ordering/collective_cost.h"

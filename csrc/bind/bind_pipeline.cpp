@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "bind/register.h"
 #include "bind/values.h"
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 #include "pipeline/partition.h"
 
 namespace aikido::bind {

@@ -9,8 +9,8 @@
 #include <cstdlib>
 
 #include "bind/register.h"
-#include "c10d/error.h"
-#include "c10d/ipc.h"
+#include "c10d/common/error.h"
+#include "c10d/device/ipc.h"
 #include "c10d/process_group.h"
 #include "trace/span.h"
 #include "transport/address.h"

@@ -12,7 +12,7 @@
 
 #include "bind/register.h"
 #include "bind/values.h"
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 #include "pipeline/generate.h"
 #include "pipeline/grid.h"
 #include "pipeline/simulate.h"

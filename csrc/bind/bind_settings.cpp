@@ -6,7 +6,7 @@
 
 #include "base/settings.h"
 #include "bind/register.h"
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 
 namespace aikido::bind {
 namespace {

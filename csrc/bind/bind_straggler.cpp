@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "bind/register.h"
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 #include "straggler/policy.h"
 
 namespace aikido::bind {

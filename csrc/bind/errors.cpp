@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "bind/register.h"
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 
 namespace aikido::bind {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 #include "engine/communicator.h"
 
 namespace aikido::adapter {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "c10d/call_scope.h"
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 #include "c10d/process_group.h"
 
 namespace aikido::adapter {

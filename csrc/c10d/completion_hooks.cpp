@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 
 namespace aikido::adapter {
 

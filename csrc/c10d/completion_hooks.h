@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "c10d/callback_thread.h"
-#include "c10d/compat.h"
+#include "c10d/common/callback_thread.h"
+#include "c10d/common/compat.h"
 
 namespace aikido::adapter {
 

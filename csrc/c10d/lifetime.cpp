@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-#include "c10d/ipc.h"
+#include "c10d/device/ipc.h"
 #include "c10d/process_group.h"
 
 namespace aikido::adapter {

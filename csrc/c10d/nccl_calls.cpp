@@ -8,10 +8,10 @@
 #include <cstring>
 #include <utility>
 
-#include "c10d/call_of.h"
 #include "c10d/call_scope.h"
+#include "c10d/common/call_of.h"
+#include "c10d/device/staging.h"
 #include "c10d/process_group.h"
-#include "c10d/staging.h"
 
 namespace aikido::adapter {
 

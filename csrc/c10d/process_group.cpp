@@ -6,11 +6,11 @@
 #include <exception>
 #include <utility>
 
-#include "c10d/call_of.h"
 #include "c10d/call_scope.h"
-#include "c10d/error.h"
-#include "c10d/ipc.h"
-#include "c10d/pending_copies.h"
+#include "c10d/common/call_of.h"
+#include "c10d/common/error.h"
+#include "c10d/device/ipc.h"
+#include "c10d/device/pending_copies.h"
 #include "c10d/store_adapter.h"
 
 namespace aikido::adapter {

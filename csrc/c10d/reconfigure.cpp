@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "c10d/call_scope.h"
-#include "c10d/ipc.h"
+#include "c10d/device/ipc.h"
 #include "c10d/process_group.h"
 #include "membership/roster.h"
 

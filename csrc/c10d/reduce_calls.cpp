@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "c10d/blocks.h"
-#include "c10d/call_of.h"
 #include "c10d/call_scope.h"
-#include "c10d/error.h"
-#include "c10d/overlap.h"
-#include "c10d/premultiplied.h"
+#include "c10d/common/blocks.h"
+#include "c10d/common/call_of.h"
+#include "c10d/common/error.h"
+#include "c10d/common/overlap.h"
+#include "c10d/common/premultiplied.h"
+#include "c10d/device/staging.h"
 #include "c10d/process_group.h"
-#include "c10d/staging.h"
 
 namespace aikido::adapter {
 

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "c10d/common/tensor_check.h"
 #include "c10d/process_group.h"
-#include "c10d/tensor_check.h"
 
 namespace aikido::adapter {
 namespace {

@@ -5,7 +5,7 @@
 // Adapter from torch's rendezvous store to the engine's Store. Exceptions become
 // values.
 
-#include "c10d/compat.h"
+#include "c10d/common/compat.h"
 #include "membership/store.h"
 
 namespace aikido::adapter {

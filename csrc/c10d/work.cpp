@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 
 namespace aikido::adapter {
 namespace {

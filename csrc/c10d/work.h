@@ -12,10 +12,10 @@
 #include <optional>
 
 #include "base/status.h"
-#include "c10d/callback_thread.h"
-#include "c10d/compat.h"
+#include "c10d/common/callback_thread.h"
+#include "c10d/common/compat.h"
 #include "c10d/completion_hooks.h"
-#include "c10d/staging.h"
+#include "c10d/device/staging.h"
 #include "collectives/outcome.h"
 #include "engine/engine.h"
 #include "trace/recorder.h"

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 //
 // Access to the memory of the fake device from other processes: the interface of
-// csrc/c10d/device_memory.h. Its kernels are tasks of the device's streams.
+// csrc/c10d/common/device_memory.h. Its kernels are tasks of the device's streams.
 
 #include "fake_ipc.h"
 
@@ -14,7 +14,7 @@
 #include <cstring>
 #include <thread>
 
-#include "c10d/device_memory.h"
+#include "c10d/common/device_memory.h"
 #include "fake_device.h"
 
 namespace {

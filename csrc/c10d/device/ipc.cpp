@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/ipc.h"
+#include "c10d/device/ipc.h"
 
 #include <c10/core/StreamGuard.h>
 
@@ -11,8 +11,8 @@
 #include <map>
 #include <optional>
 
-#include "c10d/call_of.h"
-#include "c10d/error.h"
+#include "c10d/common/call_of.h"
+#include "c10d/common/error.h"
 
 namespace aikido::adapter {
 namespace {

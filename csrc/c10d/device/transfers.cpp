@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/transfers.h"
+#include "c10d/device/transfers.h"
 
 #include <c10/core/StreamGuard.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 
 namespace aikido::adapter {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "c10d/device_memory.h"
+#include "c10d/common/device_memory.h"
 
 namespace aikido::adapter {
 

@@ -5,8 +5,8 @@
 // Conversion of tensors to the input of the core: the Call that all members compare,
 // and bytes. Pure; any thread.
 
-#include "c10d/error.h"
-#include "c10d/tensor_check.h"
+#include "c10d/common/error.h"
+#include "c10d/common/tensor_check.h"
 #include "collectives/call.h"
 
 namespace aikido::adapter {

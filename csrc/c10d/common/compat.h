@@ -22,7 +22,7 @@
 #include <variant>
 #include <vector>
 
-#include "c10d/device_memory.h"
+#include "c10d/common/device_memory.h"
 
 #define AIKIDO_TORCH_SINCE(minor) \
   (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/staging.h"
+#include "c10d/device/staging.h"
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -12,9 +12,9 @@
 #include <functional>
 
 #include "base/copy.h"
-#include "c10d/call_of.h"
-#include "c10d/error.h"
-#include "c10d/overlap.h"
+#include "c10d/common/call_of.h"
+#include "c10d/common/error.h"
+#include "c10d/common/overlap.h"
 
 namespace aikido::adapter {
 namespace {

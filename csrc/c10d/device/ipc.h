@@ -31,11 +31,11 @@
 #include <utility>
 #include <vector>
 
-#include "c10d/callback_thread.h"
-#include "c10d/compat.h"
-#include "c10d/device_memory.h"
-#include "c10d/nccl_route.h"
-#include "c10d/transfers.h"
+#include "c10d/common/callback_thread.h"
+#include "c10d/common/compat.h"
+#include "c10d/common/device_memory.h"
+#include "c10d/device/nccl_route.h"
+#include "c10d/device/transfers.h"
 #include "c10d/work.h"
 #include "collectives/call.h"
 #include "engine/communicator.h"

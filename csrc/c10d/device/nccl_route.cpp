@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/nccl_route.h"
+#include "c10d/device/nccl_route.h"
 
-#include "c10d/error.h"
-#include "c10d/overlap.h"
-#include "c10d/staging.h"
+#include "c10d/common/error.h"
+#include "c10d/common/overlap.h"
+#include "c10d/device/staging.h"
 
 namespace aikido::adapter {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/premultiplied.h"
+#include "c10d/common/premultiplied.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 
 namespace aikido::adapter {
 namespace {

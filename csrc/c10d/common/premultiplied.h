@@ -6,7 +6,7 @@
 // number or a tensor of one element. The members then make a plain sum. Pure functions;
 // any thread.
 
-#include "c10d/tensor_check.h"
+#include "c10d/common/tensor_check.h"
 
 namespace aikido::adapter {
 

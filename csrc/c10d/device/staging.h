@@ -22,10 +22,10 @@
 #include <utility>
 #include <vector>
 
-#include "c10d/blocks.h"
-#include "c10d/callback_thread.h"
-#include "c10d/tensor_check.h"
-#include "c10d/transfers.h"
+#include "c10d/common/blocks.h"
+#include "c10d/common/callback_thread.h"
+#include "c10d/common/tensor_check.h"
+#include "c10d/device/transfers.h"
 #include "collectives/parts.h"
 #include "collectives/shard_plan.h"
 

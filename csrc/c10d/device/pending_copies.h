@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "c10d/staging.h"
+#include "c10d/device/staging.h"
 #include "engine/communicator.h"
 
 namespace aikido::adapter {

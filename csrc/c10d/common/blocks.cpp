@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/blocks.h"
+#include "c10d/common/blocks.h"
 
 #include <cstring>
 
-#include "c10d/call_of.h"
-#include "c10d/overlap.h"
+#include "c10d/common/call_of.h"
+#include "c10d/common/overlap.h"
 
 namespace aikido::adapter {
 namespace {

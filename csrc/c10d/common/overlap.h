@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "c10d/call_of.h"
+#include "c10d/common/call_of.h"
 
 namespace aikido::adapter {
 

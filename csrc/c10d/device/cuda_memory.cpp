@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/cuda_memory.h"
+#include "c10d/device/cuda_memory.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 #include <map>
 #include <mutex>
 
-#include "c10d/error.h"
+#include "c10d/common/error.h"
 #include "cuda/check.h"
 #include "cuda/ipc.h"
 #include "cuda/reduce.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/callback_thread.h"
+#include "c10d/common/callback_thread.h"
 
 #include <pthread.h>
 

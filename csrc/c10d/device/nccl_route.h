@@ -24,9 +24,9 @@
 #include <utility>
 #include <vector>
 
-#include "c10d/callback_thread.h"
-#include "c10d/compat.h"
-#include "c10d/transfers.h"
+#include "c10d/common/callback_thread.h"
+#include "c10d/common/compat.h"
+#include "c10d/device/transfers.h"
 #include "collectives/call.h"
 
 namespace aikido::adapter {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/pending_copies.h"
+#include "c10d/device/pending_copies.h"
 
 namespace aikido::adapter {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/tensor_check.h"
+#include "c10d/common/tensor_check.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 
-#include "c10d/error.h"
-#include "c10d/premultiplied.h"
+#include "c10d/common/error.h"
+#include "c10d/common/premultiplied.h"
 #include "kernels/reduce.h"
 
 namespace aikido::adapter {

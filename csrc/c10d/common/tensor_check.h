@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
-#include "c10d/compat.h"
+#include "c10d/common/compat.h"
 #include "straggler/data_shard.h"
 
 namespace aikido::adapter {
