@@ -28,7 +28,7 @@ def collective_time(
 ) -> float:
     """Predicts the time of an allreduce in seconds.
 
-    `csrc/ordering/collective_cost.h` has the formulas and their sources.
+    `csrc/cost/collective_cost.h` has the formulas and their sources.
 
     Args:
         collective: The algorithm.
@@ -102,7 +102,7 @@ def pipelining_depth(
     """Chooses the number of chunks of a transfer over several hops.
 
     Each hop sends a chunk while the next hop sends the previous chunk.
-    `csrc/ordering/pipelining.h` has the formula and its source.
+    `csrc/cost/pipelining.h` has the formula and its source.
 
     Args:
         bytes: The size of the transfer.

@@ -58,7 +58,7 @@ enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, k
 inline constexpr int kNumReduceOps = 8;
 
 // Algorithm of an allreduce between the members: collectives/README.md has the steps
-// and bytes, ordering/collective_cost.h the times.
+// and bytes, cost/collective_cost.h the times.
 enum class Algorithm : uint8_t {
   kDirect,
   kRing,

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "collectives/call.h"
-#include "ordering/collective_cost.h"
+#include "cost/collective_cost.h"
 
 namespace aikido::engine {
 
@@ -27,7 +27,7 @@ class Selector {
   // forget(), calls that need the hosts go direct.
   void set_hosts(std::span<const int32_t> hosts);
   // From now on each call takes the cheapest algorithm by these costs
-  // (ordering/collective_cost.h), with the hosts of set_hosts(). Before this call, and
+  // (cost/collective_cost.h), with the hosts of set_hosts(). Before this call, and
   // after forget(), calls go direct. kInvalidArgument with a sentence if the costs are
   // impossible.
   Status set_costs(ordering::CollectiveCosts costs);

@@ -103,15 +103,6 @@ Status validate(const Graph& graph) {
   return Status::ok();
 }
 
-Status validate(const LinkCost& link) {
-  for (const auto& [name, value] :
-       {std::pair("alpha", link.alpha_s), {"beta", link.beta_s}})
-    if (!std::isfinite(value) || value < 0)
-      return invalid(concat(name, " of the link is ", value,
-                            "; it takes a finite number from 0 up"));
-  return Status::ok();
-}
-
 Result<Graph> make_graph(
     std::vector<Op> ops,
     const std::vector<std::pair<std::string, std::string>>& edges) {

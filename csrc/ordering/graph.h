@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cost/link_cost.h"
 
 namespace aikido::ordering {
 
@@ -39,22 +40,11 @@ struct Graph {
   std::vector<Edge> edges;
 };
 
-// Cost of a transfer: time = alpha + beta * bytes (Hockney, "The communication
-// challenge for MPP", Parallel Computing 20(3), 1994).
-struct LinkCost {
-  double alpha_s = 0;  // fixed cost of each transfer
-  double beta_s = 0;   // cost of each byte
-  double time_s(double bytes) const { return alpha_s + beta_s * bytes; }
-};
-
 // kInvalidArgument names the op. Refused are names that are empty or used twice, and
 // times or sizes that are negative or not finite. Refused are also computing that moves
 // bytes, edges with an invalid end or with equal ends, and cycles. A graph without ops
 // is valid.
 Status validate(const Graph& graph);
-
-// kInvalidArgument if alpha or beta is negative or not finite.
-Status validate(const LinkCost& link);
 
 // Valid graph, or kInvalidArgument. Edges are pairs of names; duplicates count once.
 Result<Graph> make_graph(std::vector<Op> ops,

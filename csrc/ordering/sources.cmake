@@ -1,11 +1,8 @@
 set(AIKIDO_ORDERING_SOURCES
   ordering/batching.cpp
   ordering/best_order.cpp
-  ordering/collective_cost.cpp
   ordering/efficiency.cpp
   ordering/graph.cpp
-  ordering/link_fit.cpp
-  ordering/pipelining.cpp
   ordering/properties.cpp
   ordering/simulate.cpp
   ordering/tictac.cpp

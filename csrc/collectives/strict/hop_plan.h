@@ -35,7 +35,7 @@
 // Each shard is folded along one chain or tree of ranks. The last rank of it has the
 // only result, and all others copy it. So all ranks have the same bits, and the order
 // of the sum depends on n and the hosts only. Sources and costs:
-// ordering/collective_cost.h.
+// cost/collective_cost.h.
 
 #include <cstdint>
 #include <span>

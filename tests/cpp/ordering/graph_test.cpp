@@ -84,14 +84,6 @@ TEST_CASE("transfers take the times of the link") {
   REQUIRE(graph.ops[1].time_s == 3);
 }
 
-TEST_CASE("a link takes numbers from 0 up") {
-  REQUIRE(validate(LinkCost{0, 0}).is_ok());
-  REQUIRE(validate(LinkCost{-1, 0}).message() ==
-          "alpha of the link is -1; it takes a finite number from 0 up");
-  REQUIRE(validate(LinkCost{0, kInfinity}).message() ==
-          "beta of the link is inf; it takes a finite number from 0 up");
-}
-
 TEST_CASE("the program order keeps the list where it can") {
   const auto graph = Builder()
                          .compute("late", 1, {"r2", "early"})

@@ -14,11 +14,12 @@ import pytest
 from rules import tree
 
 # Part to the parts that it may include. "part/file" allows only that header.
-_DECISIONS = ("trace", "kernels", "straggler", "ordering", "pipeline")
+_DECISIONS = ("trace", "kernels", "straggler", "cost", "ordering", "pipeline")
 _ENGINE = ("base", *_DECISIONS, "transport", "membership", "collectives")
 PARTS: dict[str, tuple[str, ...]] = {
     "base": (),
     **dict.fromkeys(_DECISIONS, ("base",)),
+    "ordering": ("base", "cost"),
     "cuda": ("base",),
     "transport": ("base", "trace"),
     "membership": ("base", "trace", "transport"),

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "harness/catch.h"
-#include "ordering/collective_cost.h"
+#include "cost/collective_cost.h"
 
 using namespace aikido;
 using namespace aikido::collectives;

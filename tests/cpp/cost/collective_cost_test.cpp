@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 // Costs computed by hand, and sizes at which one algorithm becomes better than another.
-#include "ordering/collective_cost.h"
+#include "cost/collective_cost.h"
 
 #include <cmath>
 #include <limits>

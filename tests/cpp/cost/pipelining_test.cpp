@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 // Pipelining depths, compared with all possible depths.
-#include "ordering/pipelining.h"
+#include "cost/pipelining.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 // 2004.14020). Pure; any thread.
 
 #include "base/status.h"
-#include "ordering/graph.h"
+#include "cost/link_cost.h"
 
 namespace aikido::ordering {
 

@@ -51,7 +51,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
-#include "ordering/graph.h"
+#include "cost/link_cost.h"
 
 namespace aikido::ordering {
 

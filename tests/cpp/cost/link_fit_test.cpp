@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 // Fits of links whose alpha and beta are known.
-#include "ordering/link_fit.h"
+#include "cost/link_fit.h"
 
 #include <array>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "ordering/link_fit.h"
+#include "cost/link_fit.h"
 
 #include <algorithm>
 #include <cmath>

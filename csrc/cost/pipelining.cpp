@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "ordering/pipelining.h"
+#include "cost/pipelining.h"
 
 #include <algorithm>
 #include <cmath>

@@ -26,7 +26,7 @@
 #include <optional>
 
 #include "base/status.h"
-#include "ordering/graph.h"
+#include "cost/link_cost.h"
 
 namespace aikido::ordering {
 

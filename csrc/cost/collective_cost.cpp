@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "ordering/collective_cost.h"
+#include "cost/collective_cost.h"
 
 #include <algorithm>
 #include <bit>
