@@ -12,12 +12,12 @@
 
 #include "bind/register.h"
 #include "c10d/common/error.h"
-#include "ordering/batching.h"
-#include "ordering/best_order.h"
 #include "cost/collective_cost.h"
-#include "ordering/efficiency.h"
 #include "cost/link_fit.h"
 #include "cost/pipelining.h"
+#include "ordering/batching.h"
+#include "ordering/best_order.h"
+#include "ordering/efficiency.h"
 #include "ordering/simulate.h"
 #include "ordering/tictac.h"
 #include "ordering/windows.h"
@@ -26,9 +26,9 @@ namespace aikido::bind {
 namespace {
 
 namespace py = pybind11;
+using cost::LinkCost;
+using cost::LinkFit;
 using ordering::Graph;
-using ordering::LinkCost;
-using ordering::LinkFit;
 using ordering::Op;
 using ordering::OpKind;
 
@@ -172,7 +172,7 @@ void register_graph(py::module_& m) {
                        "What a transfer takes: alpha_s seconds, and beta_s a byte.")
       .def(py::init([](double alpha_s, double beta_s) {
              const LinkCost link{alpha_s, beta_s};
-             adapter::raise_if_failed(ordering::validate(link));
+             adapter::raise_if_failed(cost::validate(link));
              return link;
            }),
            py::kw_only(), py::arg("alpha_s"), py::arg("beta_s"))
@@ -294,9 +294,9 @@ void register_orders(py::module_& m) {
         "aikido_torch.ordering.plan_batches without its defaults.");
 }
 
-ordering::CollectiveCosts costs_of(const LinkCost& message, double gamma_s,
-                                   double message_s, double shard_bytes,
-                                   std::vector<int> hosts, const LinkCost& local) {
+cost::CollectiveCosts costs_of(const LinkCost& message, double gamma_s,
+                               double message_s, double shard_bytes,
+                               std::vector<int> hosts, const LinkCost& local) {
   return {message, gamma_s, message_s, shard_bytes, std::move(hosts), local};
 }
 
@@ -306,12 +306,11 @@ void register_costs(py::module_& m) {
       [](const std::string& collective, int members, double bytes,
          const LinkCost& message, double gamma_s, double message_s, double shard_bytes,
          std::vector<int> hosts, const LinkCost& local) {
-        const auto which =
-            adapter::value_or_raise(ordering::algorithm_named(collective));
+        const auto which = adapter::value_or_raise(cost::algorithm_named(collective));
         return adapter::value_or_raise(
-            ordering::cost_of(which, members, bytes,
-                              costs_of(message, gamma_s, message_s, shard_bytes,
-                                       std::move(hosts), local)));
+            cost::cost_of(which, members, bytes,
+                          costs_of(message, gamma_s, message_s, shard_bytes,
+                                   std::move(hosts), local)));
       },
       py::arg("collective"), py::kw_only(), py::arg("members"), py::arg("bytes"),
       py::arg("message"), py::arg("gamma_s"), py::arg("message_s"),
@@ -324,8 +323,8 @@ void register_costs(py::module_& m) {
          const LinkCost& local, const Names& among) {
         std::vector<Algorithm> some;
         for (const auto& name : among)
-          some.push_back(adapter::value_or_raise(ordering::algorithm_named(name)));
-        const auto choice = adapter::value_or_raise(ordering::choose_collective(
+          some.push_back(adapter::value_or_raise(cost::algorithm_named(name)));
+        const auto choice = adapter::value_or_raise(cost::choose_collective(
             members, bytes,
             costs_of(message, gamma_s, message_s, shard_bytes, std::move(hosts), local),
             some));
@@ -339,7 +338,7 @@ void register_costs(py::module_& m) {
       "pipelining_depth",
       [](double bytes, int hops, int most, const LinkCost& link) {
         const auto found =
-            adapter::value_or_raise(ordering::pipelining_of(bytes, hops, most, link));
+            adapter::value_or_raise(cost::pipelining_of(bytes, hops, most, link));
         return std::pair(found.depth, found.time_s);
       },
       py::kw_only(), py::arg("bytes"), py::arg("hops"), py::arg("most"),
@@ -351,9 +350,9 @@ void register_costs(py::module_& m) {
       .def(py::init([](size_t window, size_t change, double tolerance) {
              return adapter::value_or_raise(LinkFit::make({window, change, tolerance}));
            }),
-           py::kw_only(), py::arg("window") = ordering::LinkFitOptions{}.window,
-           py::arg("change") = ordering::LinkFitOptions{}.change,
-           py::arg("tolerance") = ordering::LinkFitOptions{}.tolerance)
+           py::kw_only(), py::arg("window") = cost::LinkFitOptions{}.window,
+           py::arg("change") = cost::LinkFitOptions{}.change,
+           py::arg("tolerance") = cost::LinkFitOptions{}.tolerance)
       .def(
           "add",
           [](LinkFit& fit, double bytes, double seconds) {

@@ -369,8 +369,8 @@ void register_members(BackendClass& backend) {
           "Connects the group to the members whose handles these are.")
       .def(
           "set_link",
-          [](AikidoBackend& self, const ordering::LinkCost& link, double message_s,
-             const ordering::LinkCost& local) {
+          [](AikidoBackend& self, const cost::LinkCost& link, double message_s,
+             const cost::LinkCost& local) {
             adapter::raise_if_failed(self.set_link(link, message_s, local));
           },
           py::arg("link"), py::arg("message_s"), py::arg("local"),

@@ -46,7 +46,7 @@ std::shared_ptr<AikidoWork::Services> services_of(
 std::optional<Algorithm> fixed_algorithm(const ResolvedSettings& settings) {
   const std::string& name = settings.values.collectives_algorithm;
   if (name == kAutoAlgorithm) return std::nullopt;
-  auto algorithm = ordering::algorithm_named(name);
+  auto algorithm = cost::algorithm_named(name);
   raise_if_failed(algorithm.status());
   return *algorithm;
 }
@@ -117,8 +117,8 @@ void AikidoBackend::set_hosts(const std::vector<int32_t>& hosts) {
   selector_.set_hosts(hosts);
 }
 
-Status AikidoBackend::set_link(const ordering::LinkCost& link, double message_s,
-                               const ordering::LinkCost& local) {
+Status AikidoBackend::set_link(const cost::LinkCost& link, double message_s,
+                               const cost::LinkCost& local) {
   const auto shard_bytes =
       static_cast<double>(settings_.values.collectives_min_shard_bytes);
   return selector_.set_costs({link, 0, message_s, shard_bytes, {}, local});

@@ -186,8 +186,8 @@ class AikidoBackend final : public ChangingBackend {
   // For engine/selector.h. All ranks call both at the same point of the program. The
   // first call waits for all ranks.
   void set_hosts(const std::vector<int32_t>& hosts);
-  Status set_link(const ordering::LinkCost& link, double message_s,
-                  const ordering::LinkCost& local);
+  Status set_link(const cost::LinkCost& link, double message_s,
+                  const cost::LinkCost& local);
 #if AIKIDO_TORCH_SINCE(15)
   bool supportsCompletionHooks() const override {
     return true;

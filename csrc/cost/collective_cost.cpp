@@ -12,7 +12,7 @@
 
 #include "base/text.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 namespace {
 
 Status check(int members, double bytes, const CollectiveCosts& costs) {
@@ -139,4 +139,4 @@ Result<Algorithm> algorithm_named(std::string_view name) {
       concat("the collective is \"", printable(name), "\"; it takes ", known));
 }
 
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

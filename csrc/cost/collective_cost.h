@@ -53,7 +53,7 @@
 #include "base/types.h"
 #include "cost/link_cost.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 
 inline constexpr std::array kAlgorithms = {
     Algorithm::kDirect, Algorithm::kRing,     Algorithm::kHalvingDoubling,
@@ -86,4 +86,4 @@ Result<Choice> choose_collective(int members, double bytes,
                                  const CollectiveCosts& costs,
                                  std::span<const Algorithm> among);
 
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-namespace aikido::ordering {
+namespace aikido::cost {
 
 Status validate(const LinkCost& link) {
   for (const auto& [name, value] :
@@ -16,4 +16,4 @@ Status validate(const LinkCost& link) {
   return Status::ok();
 }
 
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 
 // Cost of a transfer: time = alpha + beta * bytes (Hockney, "The communication
 // challenge for MPP", Parallel Computing 20(3), 1994).
@@ -19,4 +19,4 @@ struct LinkCost {
 // kInvalidArgument if alpha or beta is negative or not finite.
 Status validate(const LinkCost& link);
 
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace aikido::ordering {
+namespace aikido::cost {
 namespace {
 
 // Median; the smaller of two. Requires: not empty.
@@ -109,4 +109,4 @@ LinkCost LinkFit::fit_of(const std::deque<Sample>& samples,
   return best;
 }
 
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -28,7 +28,7 @@
 #include "base/status.h"
 #include "cost/link_cost.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 
 struct LinkFitOptions {
   size_t window = 32;
@@ -65,4 +65,4 @@ class LinkFit {
   size_t changes_ = 0;
 };
 
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

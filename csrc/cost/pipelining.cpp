@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-namespace aikido::ordering {
+namespace aikido::cost {
 Result<Pipelining> pipelining_of(double bytes, int hops, int most,
                                  const LinkCost& link) {
   AIKIDO_TRY(validate(link));
@@ -30,4 +30,4 @@ Result<Pipelining> pipelining_of(double bytes, int hops, int most,
   return high.time_s < low.time_s ? high : low;
 }
 
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "cost/link_cost.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 
 struct Pipelining {
   int depth = 1;      // chunks
@@ -25,4 +25,4 @@ struct Pipelining {
 Result<Pipelining> pipelining_of(double bytes, int hops, int most,
                                  const LinkCost& link);
 
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -11,8 +11,8 @@
 
 namespace aikido::engine {
 
-using ordering::choose_collective;
-using ordering::kAlgorithms;
+using cost::choose_collective;
+using cost::kAlgorithms;
 
 void Selector::set_hosts(std::span<const int32_t> hosts) {
   std::map<int32_t, int> members_on;
@@ -23,7 +23,7 @@ void Selector::set_hosts(std::span<const int32_t> hosts) {
   if (costs_) costs_->hosts = hosts_;
 }
 
-Status Selector::set_costs(ordering::CollectiveCosts costs) {
+Status Selector::set_costs(cost::CollectiveCosts costs) {
   const std::lock_guard lock(mutex_);
   costs.hosts = hosts_;
   const int members = std::accumulate(hosts_.begin(), hosts_.end(), 0);

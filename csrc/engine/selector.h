@@ -30,7 +30,7 @@ class Selector {
   // (cost/collective_cost.h), with the hosts of set_hosts(). Before this call, and
   // after forget(), calls go direct. kInvalidArgument with a sentence if the costs are
   // impossible.
-  Status set_costs(ordering::CollectiveCosts costs);
+  Status set_costs(cost::CollectiveCosts costs);
   // From now on a call of so many bytes that would use kDirect has one owner. For ranks
   // that share memory and cores. forget() undoes it.
   void set_one_owner(uint64_t least_bytes, uint64_t most_bytes);
@@ -46,7 +46,7 @@ class Selector {
   std::atomic<uint64_t> least_for_one_ = 1, most_for_one_ = 0;  // no size
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  std::optional<ordering::CollectiveCosts> costs_;
+  std::optional<cost::CollectiveCosts> costs_;
   std::vector<int> hosts_;  // number of members on each host
 };
 

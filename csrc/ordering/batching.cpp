@@ -39,7 +39,7 @@ struct Cut {
 // Reads the batches backwards from the last cut.
 class Batched {
  public:
-  explicit Batched(const LinkCost& link) : link_(link) {}
+  explicit Batched(const cost::LinkCost& link) : link_(link) {}
   void add(const BatchItem& item) {
     bytes_ += item.bytes;
     ready_s_ = std::max(ready_s_, item.ready_s);
@@ -53,7 +53,7 @@ class Batched {
   double tail_s() const { return tail_s_; }
 
  private:
-  const LinkCost& link_;
+  const cost::LinkCost& link_;
   double bytes_ = 0, ready_s_ = 0, tail_s_ = 0;
 };
 
@@ -74,7 +74,7 @@ std::vector<Cut> unbeaten(std::vector<Cut> cuts) {
 
 }  // namespace
 
-BatchPlan plan_with(const std::vector<BatchItem>& items, const LinkCost& link,
+BatchPlan plan_with(const std::vector<BatchItem>& items, const cost::LinkCost& link,
                     const std::vector<size_t>& counts) {
   BatchPlan plan;
   size_t first = 0;
@@ -95,7 +95,8 @@ BatchPlan plan_with(const std::vector<BatchItem>& items, const LinkCost& link,
 }
 
 Result<BatchPlan> plan_batches(const std::vector<BatchItem>& items,
-                               const LinkCost& link, const BatchOptions& options) {
+                               const cost::LinkCost& link,
+                               const BatchOptions& options) {
   AIKIDO_TRY(validate(link));
   AIKIDO_TRY(check(items, options));
   std::vector<std::vector<Cut>> cuts(items.size() + 1);  // by number of items
@@ -145,7 +146,7 @@ Result<std::vector<BatchItem>> batch_items(const Graph& graph,
 }
 
 Result<Graph> with_batches(const Graph& graph, const std::vector<size_t>& order,
-                           const BatchPlan& plan, const LinkCost& link) {
+                           const BatchPlan& plan, const cost::LinkCost& link) {
   AIKIDO_TRY(validate(graph));
   AIKIDO_TRY(check_order(graph, order));
   AIKIDO_TRY(validate(link));

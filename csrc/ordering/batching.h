@@ -53,11 +53,11 @@ struct BatchOptions {
 // Plan with the earliest end; the same plan each time if there are several.
 // kInvalidArgument if a number is negative or not finite.
 Result<BatchPlan> plan_batches(const std::vector<BatchItem>& items,
-                               const LinkCost& link, const BatchOptions& options);
+                               const cost::LinkCost& link, const BatchOptions& options);
 
 // Plan with batches of these sizes, one after another. Requires: `counts` are positive
 // and add up to the number of items, and the items are valid.
-BatchPlan plan_with(const std::vector<BatchItem>& items, const LinkCost& link,
+BatchPlan plan_with(const std::vector<BatchItem>& items, const cost::LinkCost& link,
                     const std::vector<size_t>& counts);
 
 // Items of a graph for transfers that go in `order`; see windows.h. kInvalidArgument if
@@ -70,6 +70,6 @@ Result<std::vector<BatchItem>> batch_items(const Graph& graph,
 // of the batches. kInvalidArgument if `plan` has another number of transfers, or if one
 // transfer of a batch needs another of the same batch.
 Result<Graph> with_batches(const Graph& graph, const std::vector<size_t>& order,
-                           const BatchPlan& plan, const LinkCost& link);
+                           const BatchPlan& plan, const cost::LinkCost& link);
 
 }  // namespace aikido::ordering

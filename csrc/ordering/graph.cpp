@@ -125,7 +125,7 @@ Result<Graph> make_graph(
   return graph;
 }
 
-Graph with_link(Graph graph, const LinkCost& link) {
+Graph with_link(Graph graph, const cost::LinkCost& link) {
   for (Op& op : graph.ops)
     if (op.kind == OpKind::kTransfer) op.time_s = link.time_s(op.bytes);
   return graph;

@@ -51,7 +51,7 @@ Result<Graph> make_graph(std::vector<Op> ops,
                          const std::vector<std::pair<std::string, std::string>>& edges);
 
 // Same graph with the transfer times of the link. Requires: both are valid.
-Graph with_link(Graph graph, const LinkCost& link);
+Graph with_link(Graph graph, const cost::LinkCost& link);
 
 // The functions below require a valid graph.
 

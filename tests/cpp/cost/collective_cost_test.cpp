@@ -12,7 +12,7 @@
 
 #include "harness/catch.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 namespace {
 
 constexpr auto kDirect = Algorithm::kDirect;
@@ -224,4 +224,4 @@ TEST_CASE("collectives have names") {
 }
 
 }  // namespace
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -6,7 +6,7 @@
 
 #include "harness/catch.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -20,4 +20,4 @@ TEST_CASE("a link takes numbers from 0 up") {
 }
 
 }  // namespace
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -10,7 +10,7 @@
 
 #include "harness/catch.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 namespace {
 
 constexpr std::array kSizes = {1e3, 5e5, 2e4, 4e6, 1e5, 1e6, 3e3, 8e6};
@@ -167,4 +167,4 @@ TEST_CASE("options and samples that make no sense are refused") {
 }
 
 }  // namespace
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

@@ -9,7 +9,7 @@
 
 #include "harness/catch.h"
 
-namespace aikido::ordering {
+namespace aikido::cost {
 namespace {
 
 TEST_CASE("over one hop nothing is cut") {
@@ -58,4 +58,4 @@ TEST_CASE("a pipeline that makes no sense is refused") {
 }
 
 }  // namespace
-}  // namespace aikido::ordering
+}  // namespace aikido::cost

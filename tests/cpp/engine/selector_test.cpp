@@ -21,7 +21,7 @@ Call all_reduce(uint64_t bytes) {
 }
 
 // Messages of one sender hardly overlap. A shard has at least 16 KiB.
-ordering::CollectiveCosts costs(double alpha_s) {
+cost::CollectiveCosts costs(double alpha_s) {
   return {{alpha_s, 1e-9}, 0, 0.9 * alpha_s, 16 << 10};
 }
 

@@ -22,7 +22,7 @@ std::vector<size_t> counts_of(const BatchPlan& plan) {
   return counts;
 }
 
-BatchPlan planned(const std::vector<BatchItem>& items, const LinkCost& link,
+BatchPlan planned(const std::vector<BatchItem>& items, const cost::LinkCost& link,
                   const BatchOptions& options = {}) {
   auto plan = plan_batches(items, link, options);
   if (!plan) FAIL(plan.status().message());
@@ -69,7 +69,8 @@ TEST_CASE("a batch of several stays within its limit") {
 }
 
 TEST_CASE("items that make no sense are refused") {
-  const auto refusal = [](std::vector<BatchItem> items, LinkCost link, double most) {
+  const auto refusal = [](std::vector<BatchItem> items, cost::LinkCost link,
+                          double most) {
     return plan_batches(items, link, {most}).status().message();
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -84,7 +85,7 @@ TEST_CASE("items that make no sense are refused") {
 }
 
 // Shortest time over all ways to cut n items into consecutive batches.
-double best_of_all(const std::vector<BatchItem>& items, const LinkCost& link,
+double best_of_all(const std::vector<BatchItem>& items, const cost::LinkCost& link,
                    double most_bytes) {
   double best = std::numeric_limits<double>::infinity();
   for (uint32_t cuts = 0; cuts < 1u << (items.size() - 1); ++cuts) {
@@ -122,7 +123,7 @@ TEST_CASE("the plan is the best of all ways to cut up to ten layers") {
       items[k] = {draw(20), is_backward ? ready : draw(30),
                   is_backward ? 3 * static_cast<double>(k) : draw(30)};
     }
-    const LinkCost link{draw(9), 0.25 * draw(5)};
+    const cost::LinkCost link{draw(9), 0.25 * draw(5)};
     const BatchOptions options{
         dice() % 3 == 0 ? draw(40) : std::numeric_limits<double>::infinity()};
     CAPTURE(i);
@@ -138,7 +139,7 @@ TEST_CASE("the simulator takes as long for the batches of a plan as the plan say
   std::mt19937 dice(31);
   for (int i = 0; i < 200; ++i) {
     CAPTURE(i);
-    const LinkCost link{0.5 * static_cast<double>(dice() % 8), 1e-6};
+    const cost::LinkCost link{0.5 * static_cast<double>(dice() % 8), 1e-6};
     const auto graph = with_link(testing::random_iteration(dice, 1 + dice() % 9), link);
     const auto order = transfers_of(graph);
     auto items = batch_items(graph, order);
@@ -162,7 +163,7 @@ TEST_CASE("a batch is called by its first and last transfer") {
   std::mt19937 dice(1);
   const auto graph = testing::random_iteration(dice, 3);
   const auto order = transfers_of(graph);
-  const LinkCost link{100, 1e-6};
+  const cost::LinkCost link{100, 1e-6};
   auto batched = with_batches(
       graph, order, plan_with(*batch_items(graph, order), link, {2, 1}), link);
   REQUIRE(batched->ops[0].name == "g2..g1");

@@ -78,8 +78,9 @@ TEST_CASE("an edge that is given twice counts once") {
 }
 
 TEST_CASE("transfers take the times of the link") {
-  const auto graph = with_link(
-      Builder().transfer("r", 7).compute("c", 3, {"r"}).graph(), LinkCost{0.5, 1e-6});
+  const auto graph =
+      with_link(Builder().transfer("r", 7).compute("c", 3, {"r"}).graph(),
+                cost::LinkCost{0.5, 1e-6});
   REQUIRE(graph.ops[0].time_s == 0.5 + 7e6 * 1e-6);
   REQUIRE(graph.ops[1].time_s == 3);
 }

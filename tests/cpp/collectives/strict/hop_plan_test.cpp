@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/catch.h"
 #include "cost/collective_cost.h"
+#include "harness/catch.h"
 
 using namespace aikido;
 using namespace aikido::collectives;
@@ -174,7 +174,7 @@ TEST_CASE("a rank sends as many bytes as the formula of its algorithm says") {
 
 TEST_CASE("the hops of a plan take the time of the cost formula") {
   const double bytes = 1 << 20;
-  const ordering::CollectiveCosts costs{{50e-6, 1e-9}, 3e-10, 0};
+  const cost::CollectiveCosts costs{{50e-6, 1e-9}, 3e-10, 0};
   for (const Algorithm algorithm : kAll) {
     for (int32_t n = 2; n <= kMost; ++n) {
       const auto plans = plans_of(algorithm, n);
@@ -187,7 +187,7 @@ TEST_CASE("the hops of a plan take the time of the cost formula") {
         taken += costs.message.alpha_s + part * costs.message.beta_s;
         if (k < plans.front().num_folds()) taken += part * costs.gamma_s;
       }
-      auto expected = ordering::cost_of(algorithm, n, bytes, costs);
+      auto expected = cost::cost_of(algorithm, n, bytes, costs);
       INFO(name_of(algorithm) << " of " << n);
       CHECK(std::abs(taken / *expected - 1) < 1e-9);
     }
@@ -253,7 +253,7 @@ TEST_CASE("with two levels a host sends and receives as much as in a ring of hos
 TEST_CASE("plans with two levels take the time of the cost formula") {
   const double bytes = 1 << 20;
   for (const Hosts& hosts : placements()) {
-    ordering::CollectiveCosts costs{{50e-6, 1e-9}, 3e-10};
+    cost::CollectiveCosts costs{{50e-6, 1e-9}, 3e-10};
     costs.hosts = ranks_on(hosts);
     costs.local = {5e-6, 2e-10};
     const auto n = static_cast<int32_t>(hosts.size());
@@ -279,7 +279,7 @@ TEST_CASE("plans with two levels take the time of the cost formula") {
       taken += link.alpha_s + (uplink + inside) * link.beta_s;
       if (k < plans.front().num_folds()) taken += most * costs.gamma_s;
     }
-    auto expected = ordering::cost_of(Algorithm::kTwoLevel, n, bytes, costs);
+    auto expected = cost::cost_of(Algorithm::kTwoLevel, n, bytes, costs);
     INFO("ranks on hosts " << text_of(hosts));
     REQUIRE(std::abs(taken / *expected - 1) < 1e-9);
   }
