@@ -33,7 +33,7 @@ DEVICE = "privateuseone"
 def library():
     """Path of the library, compiled from these sources against the installed torch."""
     # The library implements DeviceMemory, so it must see the same class as the module.
-    ours = [CORE / "c10d" / "device_memory.h", CORE / "base" / "types.h"]
+    ours = [CORE / "c10d/common/device_memory.h", CORE / "base" / "types.h"]
     return str(torch_library.build("fake_device", SOURCES, read=[*HEADERS, *ours]))
 
 
