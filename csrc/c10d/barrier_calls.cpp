@@ -18,9 +18,10 @@ using collectives::Call;
 using collectives::CallKind;
 
 AikidoBackend::WorkPtr AikidoBackend::barrier(const ::c10d::BarrierOptions& opts) {
+  const CallScope scope = collective("barrier");
   Call call;
   call.kind = CallKind::kBarrier;
-  return submit(std::move(call), {OpType::BARRIER, "aikido:barrier"}, {}, {}, {},
+  return submit(scope, std::move(call), {OpType::BARRIER, "aikido:barrier"}, {}, {}, {},
                 opts.timeout);
 }
 
@@ -36,7 +37,7 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
                   "milliseconds. No ranks successfully processed in "
                   "monitoredBarrier; give a longer timeout")});
   }
-  const CallScope site = message("monitored_barrier");
+  const CallScope in_batch = message("monitored_barrier");
   if (batch()) {
     raise({Code::kInvalidArgument,
            concat("monitored_barrier on rank ", getRank(),
@@ -44,9 +45,11 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
   }
   Call call;
   call.kind = CallKind::kMonitoredBarrier;
-  const auto work = c10::dynamic_intrusive_pointer_cast<AikidoWork>(
-      submit(std::move(call), {OpType::BARRIER, "aikido:monitored_barrier"}, {}, {}, {},
-             limit));
+  const OwnWork work = [&] {
+    const CallScope scope = collective("monitored_barrier");
+    return submit(scope, std::move(call), {OpType::BARRIER, "aikido:monitored_barrier"},
+                  {}, {}, {}, limit);
+  }();
   try {
     work->wait(kNoTimeout);
   } catch (const Error& error) {

@@ -57,8 +57,10 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
       check_single(site, "tensor", tensors, is_root ? Use::kRead : Use::kWrite);
   check_rank(site, "src", opts.rootRank, getSize());
   Call call = call_with_root(CallKind::kBroadcast, tensor, opts.rootRank);
-  if (const BackendPtr inner = nccl_for(site, call, {tensor}, opts.timeout)) {
+  const Route route = route_of(site, call, {tensor}, nullptr, opts.timeout);
+  if (route.nccl) {
     return submit_nccl(
+        site,
         {std::move(call),
          OpType::BROADCAST,
          "aikido:broadcast",
@@ -69,7 +71,7 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
           Tensors given{is_root ? stand_ins.in(tensor) : stand_ins.out(tensor)};
           ::c10d::BroadcastOptions there;
           there.rootRank = opts.rootRank;
-          return inner->broadcast(given, there);
+          return route.nccl->broadcast(given, there);
         });
   }
   Staging staging(site, services_->transfers);
@@ -82,17 +84,15 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
   } else {
     local.in_blocks.push_back(in_block(static_cast<int>(opts.rootRank), host));
   }
-  return submit(std::move(call), {OpType::BROADCAST, "aikido:broadcast"},
+  return submit(site, std::move(call), {OpType::BROADCAST, "aikido:broadcast"},
                 std::move(local), {tensor}, {{tensor}, staging.take(), {host}},
                 opts.timeout);
 }
 
 // Gathers the `given` of each rank into `blocks`, one per rank.
-AikidoBackend::WorkPtr AikidoBackend::gather_all(Call call, const Title& title,
-                                                 const at::Tensor& given,
-                                                 InBlocks blocks,
-                                                 AikidoWork::Memory memory,
-                                                 Milliseconds timeout) {
+AikidoBackend::WorkPtr AikidoBackend::gather_all(
+    const CallScope& site, Call call, const Title& title, const at::Tensor& given,
+    InBlocks blocks, AikidoWork::Memory memory, Milliseconds timeout) {
   const int own = getRank();
   OutBlocks mine{out_block(own, given)};
   set_apart(mine, blocks, own, memory.held);
@@ -103,8 +103,8 @@ AikidoBackend::WorkPtr AikidoBackend::gather_all(Call call, const Title& title,
     local.out_blocks.push_back({block.from, mine.front().data, mine.front().bytes});
   local.in_blocks = std::move(blocks);
   drop_own(local, own);
-  return submit(std::move(call), title, std::move(local), {given}, std::move(memory),
-                timeout);
+  return submit(site, std::move(call), title, std::move(local), {given},
+                std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
@@ -116,8 +116,10 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
   check_list(site, "tensor_list", list, getSize(), Use::kWrite);
   check_all_same(site, "tensor", input, "tensor_list", list);
   Call call = call_of(CallKind::kAllgather, input);
-  if (const BackendPtr inner = nccl_for(site, call, with(list, input), opts.timeout)) {
-    return submit_nccl({std::move(call),
+  const Route route = route_of(site, call, with(list, input), nullptr, opts.timeout);
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call),
                         OpType::ALLGATHER,
                         "aikido:all_gather",
                         {input},
@@ -128,7 +130,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
                          for (const at::Tensor& output : list)
                            results[0].push_back(stand_ins.out(output));
                          Tensors given{stand_ins.in(input, results[0], kNoOutput)};
-                         return inner->allgather(results, given);
+                         return route.nccl->allgather(results, given);
                        });
   }
   Staging staging(site, services_->transfers);
@@ -137,8 +139,8 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
   for (const at::Tensor& output : list) held.push_back(staging.out(output));
   InBlocks blocks = in_blocks(held);
   held.push_back(host);
-  return gather_all(std::move(call), {OpType::ALLGATHER, "aikido:all_gather"}, host,
-                    std::move(blocks), {list, staging.take(), std::move(held)},
+  return gather_all(site, std::move(call), {OpType::ALLGATHER, "aikido:all_gather"},
+                    host, std::move(blocks), {list, staging.take(), std::move(held)},
                     opts.timeout);
 }
 
@@ -149,8 +151,10 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
   check_tensor(site, "output_tensor", output, Use::kWrite);
   check_times(site, "input_tensor", input, "output_tensor", output, getSize());
   Call call = call_of(CallKind::kAllgather, input);
-  if (const BackendPtr inner = nccl_for(site, call, {output, input}, opts.timeout)) {
-    return submit_nccl({std::move(call),
+  const Route route = route_of(site, call, {output, input}, nullptr, opts.timeout);
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call),
                         OpType::_ALLGATHER_BASE,
                         "aikido:all_gather_into_tensor",
                         {input},
@@ -161,13 +165,13 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
                          at::Tensor given =
                              stand_ins.in(input, equal_blocks(result, getSize()),
                                           static_cast<size_t>(getRank()));
-                         return inner->_allgather_base(result, given);
+                         return route.nccl->_allgather_base(result, given);
                        });
   }
   Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
-  return gather_all(std::move(call),
+  return gather_all(site, std::move(call),
                     {OpType::_ALLGATHER_BASE, "aikido:all_gather_into_tensor"}, host_in,
                     in_blocks(host_out, {}, getSize()),
                     {{output}, staging.take(), {host_in, host_out}}, opts.timeout);
@@ -213,11 +217,9 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
 
 // Gathers the `input` of each rank into the root's `blocks`, one per rank. Other ranks
 // have no blocks.
-AikidoBackend::WorkPtr AikidoBackend::gather_to_root(Call call, const char* title,
-                                                     const at::Tensor& input,
-                                                     InBlocks blocks,
-                                                     AikidoWork::Memory memory,
-                                                     Milliseconds timeout) {
+AikidoBackend::WorkPtr AikidoBackend::gather_to_root(
+    const CallScope& site, Call call, const char* title, const at::Tensor& input,
+    InBlocks blocks, AikidoWork::Memory memory, Milliseconds timeout) {
   const int own = getRank();
   const OutBlock mine = out_block(own, input);
   LocalCall local = local_call();
@@ -228,8 +230,8 @@ AikidoBackend::WorkPtr AikidoBackend::gather_to_root(Call call, const char* titl
   } else {
     local.out_blocks.push_back({call.root, mine.data, mine.bytes});
   }
-  return submit(std::move(call), {OpType::GATHER, title}, std::move(local), {input},
-                std::move(memory), timeout);
+  return submit(site, std::move(call), {OpType::GATHER, title}, std::move(local),
+                {input}, std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
@@ -248,9 +250,10 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
     check_count(site, "gather_list", outputs[0].size(), 0);
   }
   Call call = call_with_root(CallKind::kGather, input, opts.rootRank);
-  if (const BackendPtr inner =
-          nccl_for(site, call, with(results, input), opts.timeout)) {
+  const Route route = route_of(site, call, with(results, input), nullptr, opts.timeout);
+  if (route.nccl) {
     return submit_nccl(
+        site,
         {std::move(call),
          OpType::GATHER,
          "aikido:gather",
@@ -264,7 +267,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
           Tensors given{stand_ins.in(input, is_root ? lists[0] : Tensors(), kNoOutput)};
           ::c10d::GatherOptions there;
           there.rootRank = opts.rootRank;
-          return inner->gather(lists, given, there);
+          return route.nccl->gather(lists, given, there);
         });
   }
   Staging staging(site, services_->transfers);
@@ -272,7 +275,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
   for (const at::Tensor& output : results) held.push_back(staging.out(output));
   InBlocks blocks = in_blocks(held);
   const at::Tensor host = held.emplace_back(staging.in(input));
-  return gather_to_root(std::move(call), "aikido:gather", host, std::move(blocks),
+  return gather_to_root(site, std::move(call), "aikido:gather", host, std::move(blocks),
                         {std::move(results), staging.take(), std::move(held)},
                         opts.timeout);
 }
@@ -289,9 +292,10 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
     results = {output};
   }
   Call call = call_with_root(CallKind::kGather, input, opts.rootRank);
-  if (const BackendPtr inner =
-          nccl_for(site, call, with(results, input), opts.timeout)) {
-    return submit_nccl({std::move(call),
+  const Route route = route_of(site, call, with(results, input), nullptr, opts.timeout);
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call),
                         OpType::GATHER,
                         "aikido:gather_single",
                         {input},
@@ -305,7 +309,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
                              input, lists.empty() ? Tensors() : lists[0], kNoOutput)};
                          ::c10d::GatherOptions there;
                          there.rootRank = opts.rootRank;
-                         return inner->gather(lists, given, there);
+                         return route.nccl->gather(lists, given, there);
                        });
   }
   Staging staging(site, services_->transfers);
@@ -315,7 +319,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
     blocks = in_blocks(held.emplace_back(staging.out(output)), {}, getSize());
   const at::Tensor host = held.front();
   return gather_to_root(
-      std::move(call), "aikido:gather_single", host, std::move(blocks),
+      site, std::move(call), "aikido:gather_single", host, std::move(blocks),
       {std::move(results), staging.take(), std::move(held)}, opts.timeout);
 }
 
@@ -334,8 +338,10 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
   } else if (!inputs.empty()) {
     check_count(site, "scatter_list", inputs[0].size(), 0);
   }
-  if (const BackendPtr inner = nccl_for(site, call, with(list, output), opts.timeout)) {
-    return submit_nccl({std::move(call),
+  const Route route = route_of(site, call, with(list, output), nullptr, opts.timeout);
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call),
                         OpType::SCATTER,
                         "aikido:scatter",
                         {output},
@@ -348,7 +354,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
                            lists[0].push_back(stand_ins.in(t, result, kNoOutput));
                          ::c10d::ScatterOptions there;
                          there.rootRank = opts.rootRank;
-                         return inner->scatter(result, lists, there);
+                         return route.nccl->scatter(result, lists, there);
                        });
   }
   Staging staging(site, services_->transfers);
@@ -366,17 +372,14 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
              local.in_blocks.front(), memory.held);
     drop_own(local, getRank());
   }
-  return submit(std::move(call), {OpType::SCATTER, "aikido:scatter"}, std::move(local),
-                {output}, std::move(memory), opts.timeout);
+  return submit(site, std::move(call), {OpType::SCATTER, "aikido:scatter"},
+                std::move(local), {output}, std::move(memory), opts.timeout);
 }
 
 // Sends one of `outs` to each rank, and receives one of `ins` from each.
-AikidoBackend::WorkPtr AikidoBackend::exchange_all(Call call, const Title& title,
-                                                   const Tensors& given, OutBlocks outs,
-                                                   InBlocks ins,
-                                                   AikidoWork::Memory memory,
-                                                   Milliseconds timeout) {
-  const CallScope site = collective(call_name(title));
+AikidoBackend::WorkPtr AikidoBackend::exchange_all(
+    const CallScope& site, Call call, const Title& title, const Tensors& given,
+    OutBlocks outs, InBlocks ins, AikidoWork::Memory memory, Milliseconds timeout) {
   const int own = getRank();
   const InBlock& into = ins[static_cast<size_t>(own)];
   check_own_bytes(site, outs[static_cast<size_t>(own)].bytes, into.bytes);
@@ -386,8 +389,8 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(Call call, const Title& title
   local.out_blocks = std::move(outs);
   local.in_blocks = std::move(ins);
   drop_own(local, own);
-  return submit(std::move(call), title, std::move(local), given, std::move(memory),
-                timeout);
+  return submit(site, std::move(call), title, std::move(local), given,
+                std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -402,8 +405,10 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
   Tensors both = inputs;
   both.insert(both.end(), outputs.begin(), outputs.end());
   Call call = alltoall_of(inputs[0]);
-  if (const BackendPtr inner = nccl_for(site, call, both, opts.timeout)) {
-    return submit_nccl({std::move(call), OpType::ALLTOALL, "aikido:all_to_all", inputs,
+  const Route route = route_of(site, call, both, nullptr, opts.timeout);
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call), OpType::ALLTOALL, "aikido:all_to_all", inputs,
                         outputs, opts.timeout},
                        [&](NcclTensors& stand_ins) {
                          Tensors results;
@@ -412,7 +417,7 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
                            results.push_back(stand_ins.out(t));
                          for (const at::Tensor& t : inputs)
                            given.push_back(stand_ins.in(t, results, kNoOutput));
-                         return inner->alltoall(results, given);
+                         return route.nccl->alltoall(results, given);
                        });
   }
   Staging staging(site, services_->transfers);
@@ -422,8 +427,8 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
   for (const at::Tensor& t : outputs) host_out.push_back(staging.out(t));
   Tensors held = host_in;
   held.insert(held.end(), host_out.begin(), host_out.end());
-  return exchange_all(std::move(call), {OpType::ALLTOALL, "aikido:all_to_all"}, inputs,
-                      out_blocks(host_in), in_blocks(host_out),
+  return exchange_all(site, std::move(call), {OpType::ALLTOALL, "aikido:all_to_all"},
+                      inputs, out_blocks(host_in), in_blocks(host_out),
                       {outputs, staging.take(), std::move(held)}, opts.timeout);
 }
 
@@ -437,8 +442,10 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
   check_splits(site, "input", input, "input_split_sizes", input_splits, getSize());
   check_splits(site, "output", output, "output_split_sizes", output_splits, getSize());
   Call call = alltoall_of(input);
-  if (const BackendPtr inner = nccl_for(site, call, {output, input}, opts.timeout)) {
-    return submit_nccl({std::move(call),
+  const Route route = route_of(site, call, {output, input}, nullptr, opts.timeout);
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call),
                         OpType::ALLTOALL_BASE,
                         "aikido:all_to_all_single",
                         {input},
@@ -447,14 +454,14 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
                        [&](NcclTensors& stand_ins) {
                          at::Tensor result = stand_ins.out(output);
                          at::Tensor given = stand_ins.in(input, {result}, kNoOutput);
-                         return inner->alltoall_base(result, given, output_splits,
-                                                     input_splits);
+                         return route.nccl->alltoall_base(result, given, output_splits,
+                                                          input_splits);
                        });
   }
   Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
-  return exchange_all(std::move(call),
+  return exchange_all(site, std::move(call),
                       {OpType::ALLTOALL_BASE, "aikido:all_to_all_single"}, {input},
                       out_blocks(host_in, input_splits, getSize()),
                       in_blocks(host_out, output_splits, getSize()),

@@ -43,31 +43,13 @@ std::shared_ptr<Ipc> AikidoBackend::ipc() const {
   return ipc_;
 }
 
-bool AikidoBackend::ipc_takes(const CallSite& site, const collectives::Call& call,
-                              const at::Tensor& tensor, Milliseconds timeout) {
-  const c10::Device device = tensor.device();
-  const auto ipc = this->ipc();
-  if (device.is_cpu() || getSize() == 1 || call.is_partial() || call.count == 0 ||
-      ipc->is_off())
-    return false;
-  check_process();
-  communicator_.check();
-  IpcCall::purge();
-  check_not_capturing(site, device);
-  const CallsBeside of_the_finder;
-  return ipc->find(BackendPtr::reclaim_copy(this), device,
-                   timeout_or(timeout, this->timeout())) &&
-         device == ipc->device();
-}
-
-AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
+AikidoBackend::OwnWork AikidoBackend::submit_ipc(const CallScope& scope,
+                                                 collectives::Call call,
                                                  const at::Tensor& tensor,
                                                  std::optional<Priority> priority,
                                                  Milliseconds timeout) {
-  const CallScope site = collective("all_reduce");
   call.algorithm = Algorithm::kDirect;
   call.is_inner = true;
-  check_call(site, call, getSize());
   const auto ipc = this->ipc();
   const c10::Device device = tensor.device();
   LocalCall local = local_call();
@@ -110,8 +92,8 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
       made->on_called(status, outcome.seq);
       callback_thread->run([made, status, weak] { made->go_on(status, weak.lock()); });
     };
-    submit(std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"}, std::move(local),
-           {tensor}, std::move(memory), timeout);
+    submit(scope, std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"},
+           std::move(local), {tensor}, std::move(memory), timeout);
   });
   return work;
 }

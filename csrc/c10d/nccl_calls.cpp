@@ -4,8 +4,6 @@
 // Calls of AikidoBackend by the inner backend: see Note [a call by the inner backend]
 // in nccl_route.h. If the inner backend is not used, the calls are staged.
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "c10d/call_scope.h"
@@ -22,52 +20,10 @@ std::shared_ptr<NcclRoute> AikidoBackend::nccl_route() const {
   return nccl_route_;
 }
 
-AikidoBackend::BackendPtr AikidoBackend::nccl_for(const CallSite& site,
-                                                  const collectives::Call& call,
-                                                  const Tensors& tensors,
-                                                  Milliseconds timeout) {
-  const c10::Device device = tensors[0].device();
-  const auto inner = this->nccl_route();
-  if (device.is_cpu() || inner->is_off() || !nccl_takes(call, tensors[0].scalar_type()))
-    return {};
-  check_process();
-  communicator_.check();
-  check_not_capturing(site, device);
-  StorePtr store;
-  {
-    const std::lock_guard lock(mutex_);
-    store = store_;
-  }
-  const Milliseconds of_group = this->timeout();
-  BackendPtr backend;
-  {
-    const CallsBeside of_the_finder;
-    backend = inner->find(BackendPtr::reclaim_copy(this), device, store,
-                          timeout_or(timeout, of_group), of_group);
-  }
-  const bool is_there =
-      backend && std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& t) {
-        return t.device() == inner->device();
-      });
-  if (!is_there) return {};
-  if (const Status failure = inner->failure(); failure.has_failed()) {
-    const Status why(
-        Code::kAborted,
-        concat(site.call, " on rank ", site.rank, ": the inner backend of group \"",
-               group_name_, "\" was given up (", failure.message(),
-               "); make a new group, with devices_nccl=\"off\" if it happens again"),
-        Rank(site.rank));
-    raise_refusal(site, why);
-  }
-  return backend;
-}
-
-AikidoBackend::OwnWork AikidoBackend::submit_nccl(NcclCall what,
+AikidoBackend::OwnWork AikidoBackend::submit_nccl(const CallScope& scope, NcclCall what,
                                                   const NcclLaunch& launch) {
-  const CallScope site = collective(std::strchr(what.title, ':') + 1);
   what.call.algorithm = Algorithm::kDirect;
   what.call.is_inner = true;
-  check_call(site, what.call, getSize());
   LocalCall local = local_call();
   for (int r = 0; r < getSize(); ++r) {
     if (r == getRank()) continue;
@@ -81,8 +37,9 @@ AikidoBackend::OwnWork AikidoBackend::submit_nccl(NcclCall what,
     if (status.has_failed()) NcclRoute::fail(weak.lock(), status);
   };
   const c10::Device device = inner->device();
-  const CopySite where{concat(site.call, " on rank ", site.rank, ": the inner backend"),
-                       device, what.call.bytes()};
+  const CopySite where{
+      concat(scope.call, " on rank ", scope.rank, ": the inner backend"), device,
+      what.call.bytes()};
   OwnWork made;
   inner->run(where, [&] {
     NcclTensors tensors;
@@ -101,8 +58,8 @@ AikidoBackend::OwnWork AikidoBackend::submit_nccl(NcclCall what,
         });
       });
     };
-    made = submit(std::move(what.call), {what.type, what.title}, std::move(local),
-                  what.inputs, std::move(memory), what.timeout);
+    made = submit(scope, std::move(what.call), {what.type, what.title},
+                  std::move(local), what.inputs, std::move(memory), what.timeout);
   });
   return made;
 }

@@ -2,7 +2,6 @@
 // Copyright (c) the aikido authors
 #include "c10d/process_group.h"
 
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -263,16 +262,11 @@ AikidoBackend::OwnWork AikidoBackend::close(Slot slot) {
   return std::move(slot.work);
 }
 
-const char* AikidoBackend::call_name(const Title& title) {
-  return std::strchr(title.text, ':') + 1;
-}
-
-AikidoBackend::OwnWork AikidoBackend::submit(Call call, const Title& title,
-                                             LocalCall local, const Tensors& inputs,
+AikidoBackend::OwnWork AikidoBackend::submit(const CallScope& /*scope*/, Call call,
+                                             const Title& title, LocalCall local,
+                                             const Tensors& inputs,
                                              AikidoWork::Memory memory,
                                              Milliseconds timeout) {
-  const CallScope scope = collective(call_name(title));
-  check_call(scope, call, getSize());
   Slot of_call = slot(title, inputs);
   local.keep_alive = keep_alive(of_call.work);
   local.on_done = [work = of_call.work, told = std::move(local.on_done)](

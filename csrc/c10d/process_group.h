@@ -5,8 +5,8 @@
 // The c10d backend: checks arguments, translates, submits, returns work; no logic. One
 // object serves cpu and cuda. Methods may be called from any thread, as c10d does.
 //
-// The calls are in files by kind: reduce_calls, exchange_calls, message_calls,
-// barrier_calls, sparse_calls. lifetime, reconfigure and split change or end the group.
+// The calls are in files by kind: *_calls.cpp. route.cpp decides how their data goes.
+// lifetime, reconfigure and split change or end the group.
 
 #include <atomic>
 #include <functional>
@@ -210,20 +210,16 @@ class AikidoBackend final : public ChangingBackend {
     bool is_refused = false;  // ended by a refused call
   };
   class CallScope;  // guard for one try to make a call (call_scope.h)
+  struct Title;     // type and name of a call (call_scope.h)
+  struct Route;     // way of its data (call_scope.h)
   CallScope collective(const char* call, size_t num_calls = 1);
   CallScope message(const char* call);
   // Takes and returns the number of a collective that this rank does not make, or 0.
   uint64_t refuse(const Status& why);
-  // Type and name of a call for torch and the profiler.
-  struct Title {
-    ::c10d::OpType type;
-    const char* text;  // "aikido:" and its name; static storage
-  };
-  static const char* call_name(const Title& title);
   Slot slot(const Title& title, const Tensors& inputs);
   static OwnWork close(Slot slot);
-  // One collective.
-  OwnWork submit(collectives::Call call, const Title& title,
+  // One collective. Requires: it has passed route_of() or check_call().
+  OwnWork submit(const CallScope& scope, collectives::Call call, const Title& title,
                  collectives::LocalCall local, const Tensors& inputs,
                  AikidoWork::Memory memory, Milliseconds timeout);
   // All calls that `calls` submits, as one work; part of the batch if there is one.
@@ -234,32 +230,36 @@ class AikidoBackend final : public ChangingBackend {
   OwnWork batch();
   void end_refused_batch();
 
-  WorkPtr gather_all(collectives::Call call, const Title& title,
+  WorkPtr gather_all(const CallScope& scope, collectives::Call call, const Title& title,
                      const at::Tensor& given, InBlocks blocks,
                      AikidoWork::Memory memory, Milliseconds timeout);
-  WorkPtr gather_to_root(collectives::Call call, const char* title,
-                         const at::Tensor& input, InBlocks blocks,
+  WorkPtr gather_to_root(const CallScope& scope, collectives::Call call,
+                         const char* title, const at::Tensor& input, InBlocks blocks,
                          AikidoWork::Memory memory, Milliseconds timeout);
   // `given`: the caller's own tensors, for the profiler.
-  WorkPtr exchange_all(collectives::Call call, const Title& title, const Tensors& given,
-                       OutBlocks outs, InBlocks ins, AikidoWork::Memory memory,
-                       Milliseconds timeout);
-  OwnWork scatter_reduced(const Title& title, const ::c10d::ReduceOp& op,
-                          const at::Tensor& output, OutBlocks blocks,
-                          AikidoWork::Memory memory, const ReductionExtras& extras,
-                          Milliseconds timeout);
+  WorkPtr exchange_all(const CallScope& scope, collectives::Call call,
+                       const Title& title, const Tensors& given, OutBlocks outs,
+                       InBlocks ins, AikidoWork::Memory memory, Milliseconds timeout);
+  OwnWork scatter_reduced(const CallScope& scope, collectives::Call call,
+                          const Title& title, const at::Tensor& output,
+                          OutBlocks blocks, AikidoWork::Memory memory,
+                          std::optional<Priority> priority, Milliseconds timeout);
   OwnWork send_checked(const CallSite& site, const Tensors& tensors, int to, int tag,
                        std::optional<Priority> priority, Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
-  // Backend of a call (nccl_calls.cpp). Null: it is staged.
+  // Checks the call and decides the route of its data (route.cpp). `tensors`: all of
+  // the call. `op`: of a call that reduces; else null.
+  Route route_of(const CallScope& scope, const collectives::Call& call,
+                 const Tensors& tensors, const ::c10d::ReduceOp* op,
+                 Milliseconds timeout);
   BackendPtr nccl_for(const CallSite& site, const collectives::Call& call,
                       const Tensors& tensors, Milliseconds timeout);
-  OwnWork submit_nccl(NcclCall what, const NcclLaunch& launch);
-  // An all_reduce in memory of its device (ipc_calls.cpp): the check, and the call.
   bool ipc_takes(const CallSite& site, const collectives::Call& call,
                  const at::Tensor& tensor, Milliseconds timeout);
-  OwnWork submit_ipc(collectives::Call call, const at::Tensor& tensor,
-                     std::optional<Priority> priority, Milliseconds timeout);
+  OwnWork submit_nccl(const CallScope& scope, NcclCall what, const NcclLaunch& launch);
+  OwnWork submit_ipc(const CallScope& scope, collectives::Call call,
+                     const at::Tensor& tensor, std::optional<Priority> priority,
+                     Milliseconds timeout);
   // With the settings of the group for its calls.
   collectives::LocalCall local_call() const;
   void check_process() const;

@@ -36,6 +36,8 @@ Call even_scatter(const CallSite& site, const at::Tensor& output,
                   const ::c10d::ReduceOp& op, const ReductionExtras& extras, int size) {
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
   call.policy = extras.policy;
+  check_policy(site, call.policy, call.op, call.dtype, size);
+  check_no_backups(site, call.policy);
   call.count *= static_cast<uint64_t>(size);
   return call;
 }
@@ -46,9 +48,9 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
                                                 const ::c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
     return allreduce_sparse(tensors, opts);
-  const CallScope site = collective("all_reduce");
-  return allreduce_with(check_single(site, "tensor", tensors, Use::kWrite),
-                        opts.reduceOp, {}, opts.timeout);
+  if (tensors.size() != 1)
+    check_single(collective("all_reduce"), "tensor", tensors, Use::kWrite);  // throws
+  return allreduce_with(tensors[0], opts.reduceOp, {}, opts.timeout);
 }
 
 AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
@@ -63,8 +65,10 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   check_policy(site, call.policy, call.op, call.dtype, getSize());
   const int32_t data_shard =
       check_data_shard(site, call.policy, getRank(), getSize(), extras.data_shard);
-  if (const BackendPtr inner = nccl_for(site, call, {tensor}, timeout)) {
-    return submit_nccl({std::move(call),
+  const Route route = route_of(site, call, {tensor}, &op, timeout);
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call),
                         OpType::ALLREDUCE,
                         "aikido:all_reduce",
                         {tensor},
@@ -74,12 +78,12 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
                          Tensors given{stand_ins.in_out(tensor)};
                          ::c10d::AllreduceOptions opts;
                          opts.reduceOp = op;
-                         return inner->allreduce(given, opts);
+                         return route.nccl->allreduce(given, opts);
                        });
   }
+  if (route.is_ipc)
+    return submit_ipc(site, std::move(call), tensor, extras.priority, timeout);
   const bool is_multiplied = is_premultiplied(op);
-  if (!is_multiplied && ipc_takes(site, call, tensor, timeout))
-    return submit_ipc(std::move(call), tensor, extras.priority, timeout);
   Staging staging(site, services_->transfers);
   const auto min_shard_bytes =
       static_cast<size_t>(settings_.values.collectives_min_shard_bytes);
@@ -97,7 +101,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   local.output = mutable_bytes_of(host);
   if (extras.priority) local.priority = *extras.priority;
   local.data_shard = data_shard;
-  return submit(std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"},
+  return submit(site, std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"},
                 std::move(local), {tensor}, {{tensor}, staging.take(), {host, product}},
                 timeout);
 }
@@ -123,8 +127,10 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
   check_rank(site, "dst", opts.rootRank, getSize());
   Call call = call_of(CallKind::kReduce, site, tensor, opts.reduceOp);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
-  if (const BackendPtr inner = nccl_for(site, call, {tensor}, opts.timeout)) {
+  const Route route = route_of(site, call, {tensor}, &opts.reduceOp, opts.timeout);
+  if (route.nccl) {
     return submit_nccl(
+        site,
         {std::move(call),
          OpType::REDUCE,
          "aikido:reduce",
@@ -137,7 +143,7 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
           ::c10d::ReduceOptions there;
           there.reduceOp = opts.reduceOp;
           there.rootRank = opts.rootRank;
-          return inner->reduce(given, there);
+          return route.nccl->reduce(given, there);
         });
   }
   Staging staging(site, services_->transfers);
@@ -149,43 +155,35 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
   LocalCall local = local_call();
   local.input = bytes_of(input);
   local.output = is_root ? mutable_bytes_of(output) : nullptr;
-  return submit(std::move(call), {OpType::REDUCE, "aikido:reduce"}, std::move(local),
-                {tensor}, {{tensor}, staging.take(), {input, output}}, opts.timeout);
+  return submit(site, std::move(call), {OpType::REDUCE, "aikido:reduce"},
+                std::move(local), {tensor}, {{tensor}, staging.take(), {input, output}},
+                opts.timeout);
 }
 
 // `blocks`: contributions of this rank to the result of each rank.
 AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
-    const Title& title, const ::c10d::ReduceOp& op, const at::Tensor& output,
-    OutBlocks blocks, AikidoWork::Memory memory, const ReductionExtras& extras,
+    const CallScope& site, Call call, const Title& title, const at::Tensor& output,
+    OutBlocks blocks, AikidoWork::Memory memory, std::optional<Priority> priority,
     Milliseconds timeout) {
-  const CallScope site = collective(call_name(title));
-  Call call = call_of(CallKind::kReduceScatter, site, output, op);
-  call.policy = extras.policy;
-  check_policy(site, call.policy, call.op, call.dtype, getSize());
-  check_no_backups(site, call.policy);
   const InBlock result = in_block(getRank(), output);
-  call.count = 0;
-  for (const OutBlock& block : blocks) {
-    call.count += block.bytes / size_of(call.dtype);
-    // Blocks of different sizes have no common shape to compare.
-    if (block.bytes != result.bytes) call.shape = Shape();
-  }
   set_apart(blocks, {result}, getRank(), memory.held);
   LocalCall local = local_call();
   local.output = result.data;
   local.out_blocks = std::move(blocks);
-  if (extras.priority) local.priority = *extras.priority;
-  return submit(std::move(call), title, std::move(local), {output}, std::move(memory),
-                timeout);
+  if (priority) local.priority = *priority;
+  return submit(site, std::move(call), title, std::move(local), {output},
+                std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs,
     const ::c10d::ReduceScatterOptions& opts) {
-  const CallScope site = collective("reduce_scatter");
-  const at::Tensor& output = check_single(site, "output", outputs, Use::kWrite);
-  return reduce_scatter_with(output, check_single_list(site, "input_list", inputs),
-                             opts.reduceOp, {}, opts.timeout);
+  if (outputs.size() != 1 || inputs.size() != 1) {
+    const CallScope site = collective("reduce_scatter");
+    check_single(site, "output", outputs, Use::kWrite);
+    check_single_list(site, "input_list", inputs);  // throws, if the other does not
+  }
+  return reduce_scatter_with(outputs[0], inputs[0], opts.reduceOp, {}, opts.timeout);
 }
 
 AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& output,
@@ -201,13 +199,24 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
   check_same(site, "output", output, Argument("input_list")[own], list[own]);
   Tensors given = list;
   given.push_back(output);
+  Call call = even_scatter(site, output, op, extras, getSize());
   const bool is_even = std::all_of(list.begin(), list.end(), [&](const at::Tensor& t) {
     return t.numel() == output.numel();
   });
-  Call even = even_scatter(site, output, op, extras, getSize());
-  if (const BackendPtr inner =
-          is_even ? nccl_for(site, even, given, timeout) : BackendPtr()) {
-    return submit_nccl({std::move(even),
+  Route route;
+  if (is_even) {
+    route = route_of(site, call, given, &op, timeout);
+  } else {
+    // Blocks of different sizes go through the host. They have no common shape to
+    // compare.
+    call.shape = Shape();
+    call.count = 0;
+    for (const at::Tensor& t : list) call.count += static_cast<uint64_t>(t.numel());
+    check_call(site, call, getSize());
+  }
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call),
                         OpType::REDUCE_SCATTER,
                         "aikido:reduce_scatter",
                         {output},
@@ -220,7 +229,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
                            lists[0].push_back(stand_ins.in(t, result, kNoOutput));
                          ::c10d::ReduceScatterOptions opts;
                          opts.reduceOp = op;
-                         return inner->reduce_scatter(result, lists, opts);
+                         return route.nccl->reduce_scatter(result, lists, opts);
                        });
   }
   Staging staging(site, services_->transfers);
@@ -229,9 +238,10 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
   for (const at::Tensor& t : list) held.push_back(staging.in(premultiplied(op, t)));
   OutBlocks blocks = out_blocks(held);
   held.push_back(host);
-  return scatter_reduced({OpType::REDUCE_SCATTER, "aikido:reduce_scatter"}, op, host,
+  return scatter_reduced(site, std::move(call),
+                         {OpType::REDUCE_SCATTER, "aikido:reduce_scatter"}, host,
                          std::move(blocks), {{output}, staging.take(), std::move(held)},
-                         extras, timeout);
+                         extras.priority, timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
@@ -247,8 +257,10 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
   check_tensor(site, "input", input, Use::kRead);
   check_times(site, "output", output, "input", input, getSize());
   Call call = even_scatter(site, output, op, extras, getSize());
-  if (const BackendPtr inner = nccl_for(site, call, {output, input}, timeout)) {
-    return submit_nccl({std::move(call),
+  const Route route = route_of(site, call, {output, input}, &op, timeout);
+  if (route.nccl) {
+    return submit_nccl(site,
+                       {std::move(call),
                         OpType::_REDUCE_SCATTER_BASE,
                         "aikido:reduce_scatter_tensor",
                         {output},
@@ -259,16 +271,17 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
                          at::Tensor given = stand_ins.in(input, {result}, kNoOutput);
                          ::c10d::ReduceScatterOptions opts;
                          opts.reduceOp = op;
-                         return inner->_reduce_scatter_base(result, given, opts);
+                         return route.nccl->_reduce_scatter_base(result, given, opts);
                        });
   }
   Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(premultiplied(op, input));
   const at::Tensor host_out = staging.out(output);
-  return scatter_reduced({OpType::_REDUCE_SCATTER_BASE, "aikido:reduce_scatter_tensor"},
-                         op, host_out, out_blocks(host_in, {}, getSize()),
-                         {{output}, staging.take(), {host_in, host_out}}, extras,
-                         timeout);
+  return scatter_reduced(site, std::move(call),
+                         {OpType::_REDUCE_SCATTER_BASE, "aikido:reduce_scatter_tensor"},
+                         host_out, out_blocks(host_in, {}, getSize()),
+                         {{output}, staging.take(), {host_in, host_out}},
+                         extras.priority, timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(

@@ -127,6 +127,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
   Call call = call_of(CallKind::kSparseAllreduce, site, tensor, opts.reduceOp);
   check_sum(site, call.op, "a sparse tensor");
   call.count = 0;  // the number of entries may differ; shapes are compared
+  check_call(site, call, getSize());
   if (!tensor.device().is_cpu()) check_not_capturing(site, tensor.device());
   const at::Tensor own = premultiplied(opts.reduceOp, tensor.cpu().coalesce());
   const at::Tensor packed = pack(own);
@@ -163,7 +164,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
       sum = at::mul(sum, 1.0 / divisor);
     tensor.copy_(sum);
   };
-  return submit(std::move(call),
+  return submit(site, std::move(call),
                 {OpType::_ALLREDUCE_SPARSE, "aikido:sparse_all_reduce"},
                 std::move(local), {tensor}, {{tensor}, {}, {packed}, std::move(finish)},
                 opts.timeout);
