@@ -25,7 +25,7 @@ bool has_several_stages(const Schedule& schedule) {
 }
 
 std::string cell_of(const Instruction& it, bool with_stage) {
-  if (it.kind == Kind::kStep) return with_stage ? concat('U', it.stage) : "U";
+  if (it.kind == Opcode::kStep) return with_stage ? concat('U', it.stage) : "U";
   const char letter = to_text(it)[0];
   return with_stage ? concat(letter, it.stage, '.', it.micro_batch)
                     : concat(letter, it.micro_batch);

@@ -11,29 +11,29 @@ namespace aikido::pipeline {
 namespace {
 
 struct Form {
-  Kind kind;
+  Opcode kind;
   std::string_view word;  // before the number of the stage
   char arrow;             // before the peer of a message
   std::string_view name;
 };
 
 constexpr std::array<Form, kNumKinds> kForms = {{
-    {Kind::kForward, "F", '\0', "forward"},
-    {Kind::kRecompute, "C", '\0', "recompute"},
-    {Kind::kBackward, "B", '\0', "backward"},
-    {Kind::kInputGradient, "I", '\0', "input_gradient"},
-    {Kind::kWeightGradient, "W", '\0', "weight_gradient"},
-    {Kind::kSendActivation, "A", '>', "send_activation"},
-    {Kind::kReceiveActivation, "A", '<', "receive_activation"},
-    {Kind::kSendGradient, "G", '>', "send_gradient"},
-    {Kind::kReceiveGradient, "G", '<', "receive_gradient"},
-    {Kind::kReduce, "reduce", '\0', "reduce"},
-    {Kind::kStep, "step", '\0', "step"},
-    {Kind::kPush, "push", '\0', "push"},
-    {Kind::kPop, "pop", '\0', "pop"},
+    {Opcode::kForward, "F", '\0', "forward"},
+    {Opcode::kRecompute, "C", '\0', "recompute"},
+    {Opcode::kBackward, "B", '\0', "backward"},
+    {Opcode::kInputGradient, "I", '\0', "input_gradient"},
+    {Opcode::kWeightGradient, "W", '\0', "weight_gradient"},
+    {Opcode::kSendActivation, "A", '>', "send_activation"},
+    {Opcode::kReceiveActivation, "A", '<', "receive_activation"},
+    {Opcode::kSendGradient, "G", '>', "send_gradient"},
+    {Opcode::kReceiveGradient, "G", '<', "receive_gradient"},
+    {Opcode::kReduce, "reduce", '\0', "reduce"},
+    {Opcode::kStep, "step", '\0', "step"},
+    {Opcode::kPush, "push", '\0', "push"},
+    {Opcode::kPop, "pop", '\0', "pop"},
 }};
 
-const Form& form_of(Kind kind) {
+const Form& form_of(Opcode kind) {
   return kForms[static_cast<size_t>(kind)];
 }
 
@@ -75,19 +75,19 @@ std::optional<Instruction> parse_as(const Form& form, std::string_view text) {
 
 }  // namespace
 
-bool is_compute(Kind kind) {
-  return kind <= Kind::kWeightGradient;
+bool is_compute(Opcode kind) {
+  return kind <= Opcode::kWeightGradient;
 }
 
-bool is_message(Kind kind) {
+bool is_message(Opcode kind) {
   return form_of(kind).arrow != '\0';
 }
 
-bool is_send(Kind kind) {
+bool is_send(Opcode kind) {
   return form_of(kind).arrow == '>';
 }
 
-std::string_view name_of(Kind kind) {
+std::string_view name_of(Opcode kind) {
   return form_of(kind).name;
 }
 

@@ -23,7 +23,7 @@
 
 namespace aikido::pipeline {
 
-enum class Kind : uint8_t {
+enum class Opcode : uint8_t {
   kForward,
   kRecompute,       // outputs of layers, from the stage's input, for the backward
   kBackward,        // of input and weights
@@ -41,7 +41,7 @@ enum class Kind : uint8_t {
 inline constexpr int kNumKinds = 13;
 
 struct Instruction {
-  Kind kind = Kind::kForward;
+  Opcode kind = Opcode::kForward;
   int stage = 0;
   int micro_batch = -1;  // computing and messages
   int version = -1;      // version of the weights that is read, made or kept
@@ -50,11 +50,11 @@ struct Instruction {
 };
 
 // True for instructions that occupy the device: F, C, B, I and W.
-bool is_compute(Kind kind);
-bool is_message(Kind kind);
-bool is_send(Kind kind);
+bool is_compute(Opcode kind);
+bool is_message(Opcode kind);
+bool is_send(Opcode kind);
 // Name in Python, such as "send_activation".
-std::string_view name_of(Kind kind);
+std::string_view name_of(Opcode kind);
 
 std::string to_text(const Instruction& instruction);
 // Empty if the text is no instruction.

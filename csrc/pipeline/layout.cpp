@@ -13,8 +13,8 @@
 namespace aikido::pipeline {
 namespace {
 
-constexpr int64_t units_of(Kind kind) {
-  return kind == Kind::kBackward ? 2 : 1;
+constexpr int64_t units_of(Opcode kind) {
+  return kind == Opcode::kBackward ? 2 : 1;
 }
 
 class ScheduleLayout {
@@ -119,13 +119,13 @@ class ScheduleLayout {
   bool can_start(const Instruction& next, int rank) {
     const PlacedBatch& of = batch(next);
     switch (next.kind) {
-      case Kind::kForward:
+      case Opcode::kForward:
         return (is_first(next.stage) || of.has_input) && version_for(next, rank) >= 0;
-      case Kind::kBackward:
+      case Opcode::kBackward:
         return (is_last(next.stage) || of.has_gradient) && may_add(next, rank);
-      case Kind::kInputGradient:
+      case Opcode::kInputGradient:
         return is_last(next.stage) || of.has_gradient;
-      case Kind::kWeightGradient:
+      case Opcode::kWeightGradient:
         return may_add(next, rank);
       default:
         return true;
@@ -142,7 +142,7 @@ class ScheduleLayout {
       if (is_busy_[index(rank)] || next_[index(rank)] == program.size()) continue;
       Instruction next = program[next_[index(rank)]];
       if (!can_start(next, rank)) continue;
-      if (next.kind == Kind::kForward) batch(next).version = version_for(next, rank);
+      if (next.kind == Opcode::kForward) batch(next).version = version_for(next, rank);
       next.version = batch(next).version;
       write(rank, next);
       is_busy_[index(rank)] = true;
@@ -155,22 +155,23 @@ class ScheduleLayout {
     is_busy_[index(rank)] = false;
     const Instruction& done = programs_[index(rank)][next_[index(rank)]++];
     const bool has_gradient =
-        done.kind == Kind::kBackward || done.kind == Kind::kInputGradient;
-    if (done.kind == Kind::kForward && !is_last(done.stage)) {
+        done.kind == Opcode::kBackward || done.kind == Opcode::kInputGradient;
+    if (done.kind == Opcode::kForward && !is_last(done.stage)) {
       batch(done.stage + 1, done.micro_batch).has_input = true;
-      pass(rank, done, done.stage + 1, Kind::kSendActivation, Kind::kReceiveActivation);
+      pass(rank, done, done.stage + 1, Opcode::kSendActivation,
+           Opcode::kReceiveActivation);
     }
     if (has_gradient && !is_first(done.stage)) {
       batch(done.stage - 1, done.micro_batch).has_gradient = true;
-      pass(rank, done, done.stage - 1, Kind::kSendGradient, Kind::kReceiveGradient);
+      pass(rank, done, done.stage - 1, Opcode::kSendGradient, Opcode::kReceiveGradient);
     }
-    if (done.kind == Kind::kBackward || done.kind == Kind::kWeightGradient) {
+    if (done.kind == Opcode::kBackward || done.kind == Opcode::kWeightGradient) {
       --replica(done.stage, rank).left[index(update_of(done) - 1)];
       settle(done.stage);
     }
   }
 
-  void pass(int rank, const Instruction& done, int to, Kind send, Kind receive) {
+  void pass(int rank, const Instruction& done, int to, Opcode send, Opcode receive) {
     const int peer = batch(to, done.micro_batch).home;
     if (peer == rank) return;
     write(rank, {send, done.stage, done.micro_batch, -1, peer});
@@ -191,14 +192,14 @@ class ScheduleLayout {
             here.left[index(here.reduced)] == 0) {
           ++here.reduced;
           if (ranks.size() > 1)
-            write(ranks[i], {Kind::kReduce, stage, -1, here.reduced, -1});
+            write(ranks[i], {Opcode::kReduce, stage, -1, here.reduced, -1});
         }
         all_reduced = std::min(all_reduced, here.reduced);
       }
       if (all_reduced == updates.replicas[0].version) continue;
       for (size_t i = 0; i < ranks.size(); ++i) {
         updates.replicas[i].version = all_reduced;
-        write(ranks[i], {Kind::kStep, stage, -1, all_reduced, -1});
+        write(ranks[i], {Opcode::kStep, stage, -1, all_reduced, -1});
       }
       goes_on = true;
     }
@@ -219,9 +220,9 @@ class ScheduleLayout {
         const bool has_next = !is_end && here.left[index(here.reduced)] == 0;
         if (here.reduced > here.version) {
           if (all_reduced < here.reduced || !(is_end || has_next)) continue;
-          write(ranks[i], {Kind::kStep, stage, -1, ++here.version, -1});
+          write(ranks[i], {Opcode::kStep, stage, -1, ++here.version, -1});
         } else if (has_next) {
-          write(ranks[i], {Kind::kReduce, stage, -1, ++here.reduced, -1});
+          write(ranks[i], {Opcode::kReduce, stage, -1, ++here.reduced, -1});
         } else {
           continue;
         }
@@ -256,11 +257,11 @@ class ScheduleLayout {
       std::map<size_t, Instruction> pops;  // after which instruction
       for (size_t i = 0; i < before.size(); ++i) {
         Instruction at = before[i];
-        if (at.kind == Kind::kStep) {
+        if (at.kind == Opcode::kStep) {
           const auto use = last_use.find({at.stage, at.version - 1});
           if (use != last_use.end() && use->second > i) {
-            program.push_back({Kind::kPush, at.stage, -1, at.version - 1, -1});
-            pops[use->second] = {Kind::kPop, at.stage, -1, at.version - 1, -1};
+            program.push_back({Opcode::kPush, at.stage, -1, at.version - 1, -1});
+            pops[use->second] = {Opcode::kPop, at.stage, -1, at.version - 1, -1};
           }
         }
         program.push_back(at);

@@ -8,7 +8,7 @@
 namespace aikido::pipeline {
 namespace {
 
-Instruction compute(Kind kind, int stage, int micro_batch) {
+Instruction compute(Opcode kind, int stage, int micro_batch) {
   return {kind, stage, micro_batch, -1, -1};
 }
 
@@ -58,18 +58,18 @@ class Interleaved {
     for (int n = count_ - warmup; n < count_; ++n) backward(n);
     if (zero_bubble_)
       for (int n = std::max(0, count_ - rank_); n < count_; ++n)
-        add(Kind::kWeightGradient, n, true);
+        add(Opcode::kWeightGradient, n, true);
     return std::move(program_);
   }
 
  private:
-  void forward(int n) { add(Kind::kForward, n, false); }
+  void forward(int n) { add(Opcode::kForward, n, false); }
   void backward(int n) {
-    add(zero_bubble_ ? Kind::kInputGradient : Kind::kBackward, n, true);
+    add(zero_bubble_ ? Opcode::kInputGradient : Opcode::kBackward, n, true);
     // As late as possible, with as many in flight on each rank as on the first.
-    if (zero_bubble_ && n >= rank_) add(Kind::kWeightGradient, n - rank_, true);
+    if (zero_bubble_ && n >= rank_) add(Opcode::kWeightGradient, n - rank_, true);
   }
-  void add(Kind kind, int n, bool is_backward) {
+  void add(Opcode kind, int n, bool is_backward) {
     const int turn = n / portion_;
     const int here = turn % stages_per_rank_;
     const int stage = is_backward ? stages_per_rank_ - 1 - here : here;
@@ -125,8 +125,8 @@ Turns even_turns(const Stages& stages) {
 std::vector<Program> gpipe_order(const Stages& stages, const Turns& turns,
                                  int num_micro_batches) {
   const auto write = [](Program& program, int stage, const std::vector<int>& own) {
-    for (const int b : own) program.push_back(compute(Kind::kForward, stage, b));
-    for (const int b : own) program.push_back(compute(Kind::kBackward, stage, b));
+    for (const int b : own) program.push_back(compute(Opcode::kForward, stage, b));
+    for (const int b : own) program.push_back(compute(Opcode::kBackward, stage, b));
   };
   return for_each_replica(stages, turns, num_micro_batches, write);
 }
@@ -138,9 +138,9 @@ std::vector<Program> one_f_one_b_order(const Stages& stages, const Turns& turns,
     const size_t warmup =
         std::min(own.size(), static_cast<size_t>(warmups[static_cast<size_t>(stage)]));
     for (size_t i = 0; i < own.size() + warmup; ++i) {
-      if (i < own.size()) program.push_back(compute(Kind::kForward, stage, own[i]));
+      if (i < own.size()) program.push_back(compute(Opcode::kForward, stage, own[i]));
       if (i >= warmup)
-        program.push_back(compute(Kind::kBackward, stage, own[i - warmup]));
+        program.push_back(compute(Opcode::kBackward, stage, own[i - warmup]));
     }
   };
   return for_each_replica(stages, turns, num_micro_batches, write);
@@ -161,12 +161,12 @@ Program with_recomputing(const Program& program) {
   for (size_t i = 0; i < program.size(); ++i) {
     const Instruction& next = program[i];
     const bool is_backward =
-        next.kind == Kind::kBackward || next.kind == Kind::kInputGradient;
+        next.kind == Opcode::kBackward || next.kind == Opcode::kInputGradient;
     const bool follows_at_once =
         i > 0 &&
-        program[i - 1] == compute(Kind::kForward, next.stage, next.micro_batch);
+        program[i - 1] == compute(Opcode::kForward, next.stage, next.micro_batch);
     if (is_backward && !follows_at_once)
-      written.push_back(compute(Kind::kRecompute, next.stage, next.micro_batch));
+      written.push_back(compute(Opcode::kRecompute, next.stage, next.micro_batch));
     written.push_back(next);
   }
   return written;

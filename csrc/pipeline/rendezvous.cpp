@@ -17,20 +17,20 @@ Instruction other_end(const Instruction& message, int rank) {
   Instruction other = message;
   other.peer = rank;
   switch (message.kind) {
-    case Kind::kSendActivation:
-      other.kind = Kind::kReceiveActivation;
+    case Opcode::kSendActivation:
+      other.kind = Opcode::kReceiveActivation;
       ++other.stage;
       break;
-    case Kind::kReceiveActivation:
-      other.kind = Kind::kSendActivation;
+    case Opcode::kReceiveActivation:
+      other.kind = Opcode::kSendActivation;
       --other.stage;
       break;
-    case Kind::kSendGradient:
-      other.kind = Kind::kReceiveGradient;
+    case Opcode::kSendGradient:
+      other.kind = Opcode::kReceiveGradient;
       --other.stage;
       break;
     default:
-      other.kind = Kind::kSendGradient;
+      other.kind = Opcode::kSendGradient;
       ++other.stage;
   }
   return other;
@@ -55,11 +55,11 @@ class Run {
           if (other == nullptr || *other != other_end(*at, rank)) break;
           ready.push_back(at->peer);
           ++next_[index(at->peer)];
-        } else if (at->kind == Kind::kReduce) {
+        } else if (at->kind == Opcode::kReduce) {
           reduced_[index(rank)].emplace(at->stage, at->version);
           for (const int replica : schedule_.stages[index(at->stage)])
             ready.push_back(replica);
-        } else if (at->kind == Kind::kStep && waits_for(rank)) {
+        } else if (at->kind == Opcode::kStep && waits_for(rank)) {
           break;
         }
         ++next_[index(rank)];
@@ -97,7 +97,7 @@ class Run {
     const Instruction wanted =
         is_message(waiting.kind)
             ? other_end(waiting, rank)
-            : Instruction{Kind::kReduce, waiting.stage, -1, waiting.version, -1};
+            : Instruction{Opcode::kReduce, waiting.stage, -1, waiting.version, -1};
     const auto from = program.begin() + static_cast<ptrdiff_t>(next_[index(peer)]);
     return std::find(from, program.end(), wanted) != program.end();
   }
@@ -110,9 +110,9 @@ class Run {
       if (!comes(peer, *head(rank), rank))
         return {Code::kInvalidArgument,
                 concat(place(rank), ": rank ", peer, " has no ",
-                       head(rank)->kind == Kind::kStep ? "reduce"
-                       : is_send(head(rank)->kind)     ? "receive"
-                                                       : "send",
+                       head(rank)->kind == Opcode::kStep ? "reduce"
+                       : is_send(head(rank)->kind)       ? "receive"
+                                                         : "send",
                        " for it after what it has done by then"),
                 Rank{rank}};
       rank = peer;

@@ -48,19 +48,19 @@ Status check(const Schedule& schedule, const Timing& timing) {
   return Status::ok();
 }
 
-double time_of(Kind kind, const StageTimes& times) {
+double time_of(Opcode kind, const StageTimes& times) {
   switch (kind) {
-    case Kind::kForward:
+    case Opcode::kForward:
       return times.forward;
-    case Kind::kRecompute:
+    case Opcode::kRecompute:
       return times.recompute;
-    case Kind::kBackward:
+    case Opcode::kBackward:
       return times.backward;
-    case Kind::kInputGradient:
+    case Opcode::kInputGradient:
       return times.input_gradient;
-    case Kind::kWeightGradient:
+    case Opcode::kWeightGradient:
       return times.weight_gradient;
-    case Kind::kStep:
+    case Opcode::kStep:
       return times.step;
     default:
       return 0;
@@ -80,7 +80,7 @@ class Simulator {
     result_.busy.resize(schedule.ranks.size());
     for (int rank = 0; rank < schedule.num_ranks(); ++rank)
       for (const Instruction& it : schedule.ranks[index(rank)])
-        if (it.kind == Kind::kForward) homes_[batch(it.stage, it.micro_batch)] = rank;
+        if (it.kind == Opcode::kForward) homes_[batch(it.stage, it.micro_batch)] = rank;
   }
 
   Simulation run(const Validation& validation) {
@@ -115,12 +115,12 @@ class Simulator {
   // Time when the inputs of an instruction are available; negative: unknown yet.
   double needed_at(const Instruction& it) const {
     switch (it.kind) {
-      case Kind::kForward:
+      case Opcode::kForward:
         return it.stage == 0 ? 0 : input_at_[batch(it.stage, it.micro_batch)];
-      case Kind::kBackward:
-      case Kind::kInputGradient:
+      case Opcode::kBackward:
+      case Opcode::kInputGradient:
         return is_last(it.stage) ? 0 : gradient_at_[batch(it.stage, it.micro_batch)];
-      case Kind::kStep:
+      case Opcode::kStep:
         return reduced_at(it);
       default:
         return 0;
@@ -143,7 +143,7 @@ class Simulator {
     const double needed = needed_at(it);
     if (needed < 0) return false;
     double& clock = clock_[index(rank)];
-    if (is_compute(it.kind) || it.kind == Kind::kStep) {
+    if (is_compute(it.kind) || it.kind == Opcode::kStep) {
       const double begin = std::max(clock, needed);
       double time = time_of(it.kind, timing_.stages[index(it.stage)]);
       if (!timing_.slowdown.empty()) time *= timing_.slowdown[index(rank)];
@@ -158,20 +158,20 @@ class Simulator {
 
   void hand_on(const Instruction& it, int rank, double now) {
     const bool is_gradient =
-        it.kind == Kind::kBackward || it.kind == Kind::kInputGradient;
-    if (it.kind == Kind::kForward && !is_last(it.stage)) {
+        it.kind == Opcode::kBackward || it.kind == Opcode::kInputGradient;
+    if (it.kind == Opcode::kForward && !is_last(it.stage)) {
       hand_over(input_at_, it.stage + 1, it.micro_batch, rank, now);
     } else if (is_gradient && it.stage > 0) {
       hand_over(gradient_at_, it.stage - 1, it.micro_batch, rank, now);
-    } else if (it.kind == Kind::kSendActivation) {
+    } else if (it.kind == Opcode::kSendActivation) {
       const double at = transfer(rank, it.peer, it.stage, now);
       input_at_[batch(it.stage + 1, it.micro_batch)] = at;
       woken_.push_back(it.peer);
-    } else if (it.kind == Kind::kSendGradient) {
+    } else if (it.kind == Opcode::kSendGradient) {
       const double at = transfer(rank, it.peer, it.stage - 1, now);
       gradient_at_[batch(it.stage - 1, it.micro_batch)] = at;
       woken_.push_back(it.peer);
-    } else if (it.kind == Kind::kReduce) {
+    } else if (it.kind == Opcode::kReduce) {
       auto& reduce = reduces_[{it.stage, it.version}];
       ++reduce.count;
       reduce.last = std::max(reduce.last, now);

@@ -118,7 +118,7 @@ class Validator {
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank)
       for (size_t i = 0; i < schedule_.ranks[index(rank)].size(); ++i) {
         AIKIDO_TRY(check_numbers_of(rank, i));
-        if (at(rank, i).kind == Kind::kForward) ++forwards;
+        if (at(rank, i).kind == Opcode::kForward) ++forwards;
       }
     const size_t needed =
         index(schedule_.num_stages()) * index(schedule_.num_micro_batches);
@@ -161,18 +161,18 @@ class Validator {
       std::map<int, int> updates;  // closed, by stage
       for (size_t i = 0; i < schedule_.ranks[index(rank)].size(); ++i) {
         const Instruction& it = at(rank, i);
-        const Kind closing = has_replicas(it.stage) ? Kind::kReduce : Kind::kStep;
+        const Opcode closing = has_replicas(it.stage) ? Opcode::kReduce : Opcode::kStep;
         if (it.kind == closing) ++updates[it.stage];
         if (!is_compute(it.kind)) continue;
         BatchFacts& of = batch(it.stage, it.micro_batch);
-        if (it.kind == Kind::kForward) {
+        if (it.kind == Opcode::kForward) {
           if (of.home >= 0)
             return refuse_at(rank, i, "rank ", of.home, " does this forward, too");
           of.home = rank;
           of.version = it.version;
-        } else if (it.kind == Kind::kRecompute) {
+        } else if (it.kind == Opcode::kRecompute) {
           of.is_recomputed = true;
-        } else if (it.kind != Kind::kInputGradient && of.update == 0) {
+        } else if (it.kind != Opcode::kInputGradient && of.update == 0) {
           of.update = updates[it.stage] + 1;
           auto& members = members_[index(it.stage)];
           members[of.update].push_back(it.micro_batch);
@@ -207,7 +207,7 @@ class Validator {
     for (int stage = 0; stage < schedule_.num_stages(); ++stage)
       if (has(rank, stage)) ++walk_.versions;
     for (size_t i = 0; i < program.size(); ++i) {
-      const Kind kind = program[i].kind;
+      const Opcode kind = program[i].kind;
       Weights& weights = walk_.weights[program[i].stage];
       walk_.versions -= weights.count();
       AIKIDO_TRY(is_message(kind)   ? message(rank, i)
@@ -250,7 +250,7 @@ class Validator {
   Status message(int rank, size_t i) {
     const Instruction& it = at(rank, i);
     const bool is_activation =
-        it.kind == Kind::kSendActivation || it.kind == Kind::kReceiveActivation;
+        it.kind == Opcode::kSendActivation || it.kind == Opcode::kReceiveActivation;
     const bool goes_up = is_activation == is_send(it.kind);  // other end: stage + 1
     if (goes_up ? is_last(it.stage) : it.stage == 0)
       return refuse_at(rank, i, "there is no stage ", goes_up ? "after" : "before",
@@ -281,7 +281,7 @@ class Validator {
   Status compute(int rank, size_t i) {
     const Instruction& it = at(rank, i);
     Progress& done = progress(it.stage, it.micro_batch);
-    if (it.kind == Kind::kForward) {
+    if (it.kind == Opcode::kForward) {
       AIKIDO_TRY(check_input(rank, i, done));
     } else {
       if (!done.forward)
@@ -290,13 +290,13 @@ class Validator {
     }
     AIKIDO_TRY(check_version(rank, i));
     switch (it.kind) {
-      case Kind::kForward:
+      case Opcode::kForward:
         done.forward = true;
         break;
-      case Kind::kRecompute:
+      case Opcode::kRecompute:
         done.recomputed = true;
         break;
-      case Kind::kInputGradient:
+      case Opcode::kInputGradient:
         done.backward = true;
         break;
       default:
@@ -316,12 +316,12 @@ class Validator {
 
   Status check_backward(int rank, size_t i, const Progress& done) {
     const Instruction& it = at(rank, i);
-    const bool is_weights = it.kind == Kind::kWeightGradient;
+    const bool is_weights = it.kind == Opcode::kWeightGradient;
     if (is_weights ? done.weights : done.backward)
       return refuse_at(rank, i, "its backward was before");
     if (is_weights && !done.backward)
       return refuse_at(rank, i, "no input gradient of it is before it");
-    if (it.kind == Kind::kRecompute) {
+    if (it.kind == Opcode::kRecompute) {
       if (done.recomputed) return refuse_at(rank, i, "it was recomputed before");
       return Status::ok();
     }
@@ -347,7 +347,7 @@ class Validator {
                        weights.newest, " and no push has kept the other");
     if (it.version != of.version)
       return refuse_at(rank, i, "its forward took version ", of.version);
-    if (it.kind != Kind::kForward) return Status::ok();
+    if (it.kind != Opcode::kForward) return Status::ok();
     const int wanted = version_of_policy(it, of, weights.newest);
     if (it.version != wanted)
       return refuse_at(rank, i, "with weights ", name_of(schedule_.weights),
@@ -372,7 +372,7 @@ class Validator {
   Status change_weights(int rank, size_t i, Weights& weights) {
     const Instruction& it = at(rank, i);
     switch (it.kind) {
-      case Kind::kReduce:
+      case Opcode::kReduce:
         if (!has_replicas(it.stage))
           return refuse_at(rank, i, "stage ", it.stage,
                            " is on one rank, so there is nothing to add up");
@@ -385,7 +385,7 @@ class Validator {
         weights.last_reduce = i;
         weights.open.reset();
         return Status::ok();
-      case Kind::kStep:
+      case Opcode::kStep:
         if (it.version != weights.newest + 1)
           return refuse_at(rank, i, "the newest version is ", weights.newest,
                            ", so it makes ", weights.newest + 1);
@@ -394,7 +394,7 @@ class Validator {
         if (!has_replicas(it.stage)) weights.open.reset();
         weights.newest = it.version;
         return check_versions_kept(rank, i, weights);
-      case Kind::kPush:
+      case Opcode::kPush:
         if (schedule_.weights == WeightPolicy::kFlush)
           return refuse_at(rank, i, "with weights flush no version is kept");
         if (it.version != weights.newest)
@@ -423,8 +423,9 @@ class Validator {
     RankMemory& most = result_.ranks[index(rank)];
     const bool is_recomputed =
         is_compute(it.kind) && batch(it.stage, it.micro_batch).is_recomputed;
-    if (it.kind == Kind::kForward) ++(is_recomputed ? walk_.inputs : walk_.activations);
-    if (it.kind == Kind::kRecompute) {
+    if (it.kind == Opcode::kForward)
+      ++(is_recomputed ? walk_.inputs : walk_.activations);
+    if (it.kind == Opcode::kRecompute) {
       --walk_.inputs;
       ++walk_.activations;
     }
@@ -433,7 +434,7 @@ class Validator {
     if (options_.max_activations && walk_.activations > *options_.max_activations)
       return refuse_at(rank, i, "the rank holds activations of ", walk_.activations,
                        " micro-batches here; the limit is ", *options_.max_activations);
-    if (it.kind == Kind::kBackward || it.kind == Kind::kWeightGradient)
+    if (it.kind == Opcode::kBackward || it.kind == Opcode::kWeightGradient)
       --walk_.activations;
     most.versions = std::max(most.versions, walk_.versions);
     return Status::ok();
@@ -443,9 +444,10 @@ class Validator {
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank)
       for (size_t i = 0; i < schedule_.ranks[index(rank)].size(); ++i) {
         const Instruction& it = at(rank, i);
-        if (it.kind == Kind::kStep && !members_[index(it.stage)].contains(it.version))
+        if (it.kind == Opcode::kStep && !members_[index(it.stage)].contains(it.version))
           return refuse_at(rank, i, "no micro-batch is in this update");
-        if (it.kind != Kind::kBackward && it.kind != Kind::kWeightGradient) continue;
+        if (it.kind != Opcode::kBackward && it.kind != Opcode::kWeightGradient)
+          continue;
         const int here = batch(it.stage, it.micro_batch).update;
         const int first = batch(0, it.micro_batch).update;
         if (schedule_.weights != WeightPolicy::kStash && here != first)

@@ -81,17 +81,17 @@ class Executor {
     const Instruction& b = head(p);
     if (static_cast<size_t>(b.peer) != r || a.micro_batch != b.micro_batch)
       return false;
-    const auto pair = [&](Kind send, Kind receive, int up) {
+    const auto pair = [&](Opcode send, Opcode receive, int up) {
       return (a.kind == send && b.kind == receive && b.stage == a.stage + up) ||
              (b.kind == send && a.kind == receive && a.stage == b.stage + up);
     };
-    return pair(Kind::kSendActivation, Kind::kReceiveActivation, 1) ||
-           pair(Kind::kSendGradient, Kind::kReceiveGradient, -1);
+    return pair(Opcode::kSendActivation, Opcode::kReceiveActivation, 1) ||
+           pair(Opcode::kSendGradient, Opcode::kReceiveGradient, -1);
   }
   bool is_able(size_t r) const {
     const Instruction& it = head(r);
     if (it.peer >= 0) return meets(r);
-    if (it.kind != Kind::kStep || num_replicas(it.stage) == 1 ||
+    if (it.kind != Opcode::kStep || num_replicas(it.stage) == 1 ||
         !ranks_[r].stages.contains(it.stage))
       return true;
     const size_t number = ranks_[r].stages.at(it.stage).newest.size() + 1;
@@ -124,13 +124,13 @@ class Executor {
     Stage& stage = ranks_[r].stages[it.stage];
     const int b = it.micro_batch;
     switch (it.kind) {
-      case Kind::kSendActivation:
+      case Opcode::kSendActivation:
         need(stage.outputs.contains(b), "no output to send");
         return need(stage.sent_a.insert(b).second, "output sent twice");
-      case Kind::kSendGradient:
+      case Opcode::kSendGradient:
         need(stage.gradients_out.contains(b), "no gradient to send");
         return need(stage.sent_g.insert(b).second, "gradient sent twice");
-      case Kind::kReceiveActivation:
+      case Opcode::kReceiveActivation:
         return need(stage.inputs.insert(b).second, "input received twice");
       default:
         return need(stage.gradients_in.insert(b).second, "gradient received twice");
@@ -140,15 +140,15 @@ class Executor {
   void act(size_t r, const Instruction& it, Stage& stage) {
     const int b = it.micro_batch;
     switch (it.kind) {
-      case Kind::kForward:
+      case Opcode::kForward:
         return forward(r, it, stage);
-      case Kind::kRecompute:
-      case Kind::kBackward:
-      case Kind::kInputGradient:
-      case Kind::kWeightGradient:
+      case Opcode::kRecompute:
+      case Opcode::kBackward:
+      case Opcode::kInputGradient:
+      case Opcode::kWeightGradient:
         if (!stage.forwards.contains(b)) return need(false, "no forward");
         return backward(r, it, stage, stage.forwards.at(b));
-      case Kind::kReduce: {
+      case Opcode::kReduce: {
         need(num_replicas(it.stage) > 1, "reduce alone");
         need(stage.num_reduced == stage.newest.size(), "reduce before a step");
         ++stage.num_reduced;
@@ -156,9 +156,9 @@ class Executor {
         sums_[{it.stage, stage.num_reduced}][r] = std::exchange(stage.gradients, {});
         return;
       }
-      case Kind::kStep:
+      case Opcode::kStep:
         return step(it, stage);
-      case Kind::kPush:
+      case Opcode::kPush:
         need(schedule_.weights != WeightPolicy::kFlush, "push with flush");
         need(static_cast<size_t>(it.version) == stage.newest.size(), "push of old");
         return need(stage.copies.emplace(stage.newest.size(), stage.newest).second,
@@ -199,7 +199,7 @@ class Executor {
   bool is_recomputed(const Instruction& it) const {
     for (const auto& program : schedule_.ranks)
       for (const Instruction& other : program)
-        if (other.kind == Kind::kRecompute && other.stage == it.stage &&
+        if (other.kind == Opcode::kRecompute && other.stage == it.stage &&
             other.micro_batch == it.micro_batch)
           return true;
     return false;
@@ -211,13 +211,13 @@ class Executor {
     const auto used = weights(stage, it.version);
     need(used.has_value(), "no such weights for a backward");
     need(used == forward.weights, "other weights than in the forward");
-    if (it.kind == Kind::kRecompute) {
+    if (it.kind == Opcode::kRecompute) {
       need(!forward.again, "recomputed twice");
       need(!forward.half, "recomputed after the backward");
       forward.again = true;
       return hold(r);
     }
-    if (it.kind != Kind::kWeightGradient) {
+    if (it.kind != Opcode::kWeightGradient) {
       need(!forward.half, "backward twice");
       need(forward.again || !is_recomputed(it), "not yet recomputed");
       auto& stages = ranks_[r].stages;
@@ -228,7 +228,7 @@ class Executor {
       forward.half = true;
       stage.gradients_out.insert(b);
     }
-    if (it.kind == Kind::kInputGradient) return;
+    if (it.kind == Opcode::kInputGradient) return;
     need(forward.half && !forward.whole, "weight gradient without or twice");
     forward.whole = true;
     stage.gradients.insert(b);

@@ -166,7 +166,7 @@ TEST_CASE("a slow replica may have fewer turns") {
     std::vector<int> forwards(4);
     for (size_t rank = 0; rank < 4; ++rank)
       for (const Instruction& it : schedule.ranks[rank])
-        forwards[rank] += it.kind == Kind::kForward;
+        forwards[rank] += it.kind == Opcode::kForward;
     CHECK(forwards == std::vector<int>{4, 3, 1, 8});
   }
 }

@@ -11,19 +11,19 @@ namespace {
 
 const std::vector<std::pair<Instruction, std::string>>& examples() {
   static const std::vector<std::pair<Instruction, std::string>> all = {
-      {{Kind::kForward, 1, 3, 2, -1}, "F1.3@2"},
-      {{Kind::kRecompute, 1, 3, 2, -1}, "C1.3@2"},
-      {{Kind::kBackward, 10, 0, 0, -1}, "B10.0@0"},
-      {{Kind::kInputGradient, 1, 13, 2, -1}, "I1.13@2"},
-      {{Kind::kWeightGradient, 1, 3, 12, -1}, "W1.3@12"},
-      {{Kind::kSendActivation, 1, 3, -1, 0}, "A1.3>0"},
-      {{Kind::kReceiveActivation, 1, 3, -1, 10}, "A1.3<10"},
-      {{Kind::kSendGradient, 1, 3, -1, 0}, "G1.3>0"},
-      {{Kind::kReceiveGradient, 1, 3, -1, 2}, "G1.3<2"},
-      {{Kind::kReduce, 1, -1, 3, -1}, "reduce1@3"},
-      {{Kind::kStep, 1, -1, 3, -1}, "step1@3"},
-      {{Kind::kPush, 1, -1, 2, -1}, "push1@2"},
-      {{Kind::kPop, 1, -1, 2, -1}, "pop1@2"},
+      {{Opcode::kForward, 1, 3, 2, -1}, "F1.3@2"},
+      {{Opcode::kRecompute, 1, 3, 2, -1}, "C1.3@2"},
+      {{Opcode::kBackward, 10, 0, 0, -1}, "B10.0@0"},
+      {{Opcode::kInputGradient, 1, 13, 2, -1}, "I1.13@2"},
+      {{Opcode::kWeightGradient, 1, 3, 12, -1}, "W1.3@12"},
+      {{Opcode::kSendActivation, 1, 3, -1, 0}, "A1.3>0"},
+      {{Opcode::kReceiveActivation, 1, 3, -1, 10}, "A1.3<10"},
+      {{Opcode::kSendGradient, 1, 3, -1, 0}, "G1.3>0"},
+      {{Opcode::kReceiveGradient, 1, 3, -1, 2}, "G1.3<2"},
+      {{Opcode::kReduce, 1, -1, 3, -1}, "reduce1@3"},
+      {{Opcode::kStep, 1, -1, 3, -1}, "step1@3"},
+      {{Opcode::kPush, 1, -1, 2, -1}, "push1@2"},
+      {{Opcode::kPop, 1, -1, 2, -1}, "pop1@2"},
   };
   return all;
 }
@@ -64,7 +64,7 @@ TEST_CASE("each kind of instruction has its own name and properties") {
   CHECK(num_compute == 5);
   CHECK(num_messages == 4);
   CHECK(num_sends == 2);
-  CHECK(name_of(Kind::kWeightGradient) == "weight_gradient");
+  CHECK(name_of(Opcode::kWeightGradient) == "weight_gradient");
 }
 
 }  // namespace

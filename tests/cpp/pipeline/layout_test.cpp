@@ -58,21 +58,21 @@ TEST_CASE("replicas add up their gradients, also those that have none") {
 TEST_CASE("a replica that is ahead adds to no update that is not its turn") {
   std::vector<Program> programs(2);
   for (int b = 0; b < 12; b += 2) {
-    programs[0].push_back({Kind::kForward, 0, b, -1, -1});
-    programs[0].push_back({Kind::kBackward, 0, b, -1, -1});
-    programs[1].push_back({Kind::kForward, 0, b + 1, -1, -1});
+    programs[0].push_back({Opcode::kForward, 0, b, -1, -1});
+    programs[0].push_back({Opcode::kBackward, 0, b, -1, -1});
+    programs[1].push_back({Opcode::kForward, 0, b + 1, -1, -1});
   }
   for (int b = 1; b < 12; b += 2)
-    programs[1].push_back({Kind::kBackward, 0, b, -1, -1});
+    programs[1].push_back({Opcode::kBackward, 0, b, -1, -1});
   auto schedule =
       lay_out({"test", 12, WeightPolicy::kStash, {{0, 1}}, {}}, programs, {{2}, false});
   REQUIRE(schedule.is_ok());
   CHECK(validate(*schedule, {}).is_ok());
   std::string gradients;
   for (const Instruction& it : schedule->ranks[0])
-    if (it.kind == Kind::kBackward || it.kind == Kind::kReduce)
-      gradients += it.kind == Kind::kReduce ? concat(" reduce", it.version)
-                                            : concat(" B", it.micro_batch);
+    if (it.kind == Opcode::kBackward || it.kind == Opcode::kReduce)
+      gradients += it.kind == Opcode::kReduce ? concat(" reduce", it.version)
+                                              : concat(" B", it.micro_batch);
   CHECK(gradients ==
         " B0 reduce1 B2 reduce2 B4 reduce3 B6 reduce4 B8 reduce5 B10 reduce6");
 }

@@ -62,7 +62,7 @@ class RandomSchedule {
     int stage, rank, reduced = 0, version = 0;
   };
   struct Event {
-    Kind kind;
+    Opcode kind;
     int stage, micro_batch;
     Replica* replica;
   };
@@ -126,25 +126,25 @@ class RandomSchedule {
 
   void add_of_batch(int s, int b, std::vector<Event>& able) {
     Batch& of = batch(s, b);
-    const auto add = [&](bool may, Kind kind) {
+    const auto add = [&](bool may, Opcode kind) {
       if (may) able.push_back({kind, s, b, nullptr});
     };
     const bool has_input = s == 0 || of.has_a ||
                            (batch(s - 1, b).home == of.home && batch(s - 1, b).forward);
-    add(!of.forward && has_input && version_for(s, b) >= 0, Kind::kForward);
+    add(!of.forward && has_input && version_for(s, b) >= 0, Opcode::kForward);
     if (!of.forward) return;
     const bool goes_out = !is_last(s) && batch(s + 1, b).home != of.home;
-    add(goes_out && !of.sent_a, Kind::kSendActivation);
-    add(of.is_recomputed && !of.again && !of.half, Kind::kRecompute);
+    add(goes_out && !of.sent_a, Opcode::kSendActivation);
+    add(of.is_recomputed && !of.again && !of.half, Opcode::kRecompute);
     const bool has_gradient = is_last(s) || of.has_g ||
                               (batch(s + 1, b).home == of.home && batch(s + 1, b).half);
     const bool is_turn = replica(s, of.home).reduced + 1 == of.group;
     const bool is_ready = !of.half && has_gradient && of.again == of.is_recomputed;
-    add(is_ready && of.is_halved, Kind::kInputGradient);
-    add(is_ready && !of.is_halved && is_turn, Kind::kBackward);
-    add(of.half && !of.whole && is_turn, Kind::kWeightGradient);
+    add(is_ready && of.is_halved, Opcode::kInputGradient);
+    add(is_ready && !of.is_halved && is_turn, Opcode::kBackward);
+    add(of.half && !of.whole && is_turn, Opcode::kWeightGradient);
     add(of.half && s > 0 && batch(s - 1, b).home != of.home && !of.sent_g,
-        Kind::kSendGradient);
+        Opcode::kSendGradient);
   }
 
   void add_of_replica(Replica& replica, std::vector<Event>& able) {
@@ -158,11 +158,11 @@ class RandomSchedule {
           return;
       }
       able.push_back(
-          {is_alone ? Kind::kStep : Kind::kReduce, replica.stage, -1, &replica});
+          {is_alone ? Opcode::kStep : Opcode::kReduce, replica.stage, -1, &replica});
     } else if (replica.reduced > replica.version) {
       for (const Replica& other : replicas_)
         if (other.stage == replica.stage && other.reduced < replica.reduced) return;
-      able.push_back({Kind::kStep, replica.stage, -1, &replica});
+      able.push_back({Opcode::kStep, replica.stage, -1, &replica});
     }
   }
 
@@ -171,27 +171,28 @@ class RandomSchedule {
   void happen(const Event& event) {
     const auto [kind, s, b, replica] = event;
     if (replica != nullptr) {
-      if (kind == Kind::kReduce || s_.stages[at(s)].size() == 1) ++replica->reduced;
-      if (kind == Kind::kStep) ++replica->version;
-      const int made = kind == Kind::kStep ? replica->version : replica->reduced;
+      if (kind == Opcode::kReduce || s_.stages[at(s)].size() == 1) ++replica->reduced;
+      if (kind == Opcode::kStep) ++replica->version;
+      const int made = kind == Opcode::kStep ? replica->version : replica->reduced;
       return write(replica->rank, {kind, s, -1, made, -1});
     }
     Batch& of = batch(s, b);
-    if (kind == Kind::kSendActivation || kind == Kind::kSendGradient) {
-      const bool up = kind == Kind::kSendActivation;
+    if (kind == Opcode::kSendActivation || kind == Opcode::kSendGradient) {
+      const bool up = kind == Opcode::kSendActivation;
       const int to = up ? s + 1 : s - 1;
       Batch& other = batch(to, b);
       (up ? of.sent_a : of.sent_g) = true;
       (up ? other.has_a : other.has_g) = true;
       write(of.home, {kind, s, b, -1, other.home});
-      return write(other.home, {up ? Kind::kReceiveActivation : Kind::kReceiveGradient,
-                                to, b, -1, of.home});
+      return write(other.home,
+                   {up ? Opcode::kReceiveActivation : Opcode::kReceiveGradient, to, b,
+                    -1, of.home});
     }
-    if (kind == Kind::kForward) of.version = version_for(s, b);
+    if (kind == Opcode::kForward) of.version = version_for(s, b);
     of.forward = true;
-    of.again = of.again || kind == Kind::kRecompute;
-    of.half = of.half || kind == Kind::kInputGradient || kind == Kind::kBackward;
-    of.whole = of.whole || kind == Kind::kWeightGradient || kind == Kind::kBackward;
+    of.again = of.again || kind == Opcode::kRecompute;
+    of.half = of.half || kind == Opcode::kInputGradient || kind == Opcode::kBackward;
+    of.whole = of.whole || kind == Opcode::kWeightGradient || kind == Opcode::kBackward;
     write(of.home, {kind, s, b, of.version, -1});
   }
 
@@ -204,7 +205,7 @@ class RandomSchedule {
           return std::find(program.begin(), program.end(), it) - program.begin();
         };
         const auto size = static_cast<ptrdiff_t>(program.size());
-        const ptrdiff_t step = find({Kind::kStep, s, -1, v + 1, -1});
+        const ptrdiff_t step = find({Opcode::kStep, s, -1, v + 1, -1});
         if (step == size) continue;
         ptrdiff_t use = step;
         for (ptrdiff_t i = step; i < size; ++i)
@@ -214,13 +215,13 @@ class RandomSchedule {
             use = i;
         if (use == step && (s_.weights == WeightPolicy::kFlush || below(8) > 0))
           continue;
-        ptrdiff_t end = find({Kind::kStep, s, -1, v + 2, -1});
+        ptrdiff_t end = find({Opcode::kStep, s, -1, v + 2, -1});
         if (s_.weights != WeightPolicy::kTwoVersions) end = size;
         const ptrdiff_t pop = use + 1 + below(static_cast<int>(end - use));
-        const ptrdiff_t made = v == 0 ? -1 : find({Kind::kStep, s, -1, v, -1});
+        const ptrdiff_t made = v == 0 ? -1 : find({Opcode::kStep, s, -1, v, -1});
         const ptrdiff_t push = made + 1 + below(static_cast<int>(step - made));
-        program.insert(program.begin() + pop, {Kind::kPop, s, -1, v, -1});
-        program.insert(program.begin() + push, {Kind::kPush, s, -1, v, -1});
+        program.insert(program.begin() + pop, {Opcode::kPop, s, -1, v, -1});
+        program.insert(program.begin() + push, {Opcode::kPush, s, -1, v, -1});
       }
   }
 

@@ -30,7 +30,7 @@ TEST_CASE("a schedule is read from text") {
   CHECK(read->stages == std::vector<std::vector<int>>{{0}, {1, 2}});
   REQUIRE(read->num_ranks() == 3);
   CHECK(read->ranks[0].size() == 9);
-  CHECK(read->ranks[0][4] == Instruction{Kind::kReceiveGradient, 0, 0, -1, 1});
+  CHECK(read->ranks[0][4] == Instruction{Opcode::kReceiveGradient, 0, 0, -1, 1});
   CHECK(place_of(*read, 2, 3) == "rank 2, instruction 3 (G1.1>0)");
 }
 
