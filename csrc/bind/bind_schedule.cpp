@@ -22,11 +22,11 @@ namespace aikido::bind {
 namespace {
 
 namespace py = pybind11;
+using pipeline::BusySpan;
 using pipeline::Instruction;
 using pipeline::RankMemory;
 using pipeline::Schedule;
 using pipeline::Simulation;
-using pipeline::Span;
 using pipeline::StageTimes;
 using pipeline::Validation;
 
@@ -58,9 +58,9 @@ struct Fields<Validation> {
 };
 
 template <>
-struct Fields<Span> {
-  static constexpr auto members =
-      std::tuple(&Span::rank, &Span::instruction, &Span::begin, &Span::end);
+struct Fields<BusySpan> {
+  static constexpr auto members = std::tuple(&BusySpan::rank, &BusySpan::instruction,
+                                             &BusySpan::begin, &BusySpan::end);
 };
 
 template <>
@@ -168,13 +168,13 @@ void register_results(py::module_& m) {
   make_value(validation);
   validation.def_readonly("ranks", &Validation::ranks)
       .def_readonly("lags", &Validation::lags);
-  py::class_<Span> span(m, "Span",
-                        "When a rank is busy with which of its instructions.");
+  py::class_<BusySpan> span(m, "Span",
+                            "When a rank is busy with which of its instructions.");
   make_value(span);
-  span.def_readonly("rank", &Span::rank)
-      .def_readonly("instruction", &Span::instruction)
-      .def_readonly("begin", &Span::begin)
-      .def_readonly("end", &Span::end);
+  span.def_readonly("rank", &BusySpan::rank)
+      .def_readonly("instruction", &BusySpan::instruction)
+      .def_readonly("begin", &BusySpan::begin)
+      .def_readonly("end", &BusySpan::end);
   py::class_<Simulation> simulation(
       m, "Simulation",
       "How long a schedule takes. Of bubbles and busy times there "

@@ -11,7 +11,7 @@ namespace {
 
 double shortest(const Simulation& simulation) {
   double least = simulation.makespan;
-  for (const Span& span : simulation.spans)
+  for (const BusySpan& span : simulation.spans)
     if (span.end > span.begin) least = std::min(least, span.end - span.begin);
   return least;
 }
@@ -51,7 +51,7 @@ Result<std::string> to_grid(const Schedule& schedule, const Simulation& simulati
   std::vector<std::vector<std::string>> cells(schedule.ranks.size(),
                                               std::vector<std::string>(slots, "."));
   size_t width = 1;
-  for (const Span& span : simulation.spans) {
+  for (const BusySpan& span : simulation.spans) {
     const auto rank = static_cast<size_t>(span.rank);
     const auto text = cell_of(schedule.ranks[rank][span.instruction], with_stage);
     // Slots with their middle, (i + 1/2) slot, in [begin, end).

@@ -97,8 +97,9 @@ class Simulator {
     result_.makespan = *std::max_element(clock_.begin(), clock_.end());
     for (const double busy : result_.busy)
       result_.bubbles.push_back(result_.makespan > 0 ? 1 - busy / result_.makespan : 0);
-    std::stable_sort(result_.spans.begin(), result_.spans.end(),
-                     [](const Span& a, const Span& b) { return a.rank < b.rank; });
+    std::stable_sort(
+        result_.spans.begin(), result_.spans.end(),
+        [](const BusySpan& a, const BusySpan& b) { return a.rank < b.rank; });
     if (schedule_.weights != WeightPolicy::kFlush) result_.period = period(validation);
     return std::move(result_);
   }

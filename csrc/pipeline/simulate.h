@@ -34,7 +34,7 @@ struct Timing {
   std::vector<double> slowdown;  // by rank: factor of its computing times; empty: 1
 };
 
-struct Span {  // time of one instruction that occupies the rank
+struct BusySpan {  // time of one instruction that occupies the rank
   int rank = 0;
   size_t instruction = 0;
   double begin = 0, end = 0;
@@ -44,7 +44,7 @@ struct Simulation {
   double makespan = 0;          // until the last instruction of the last rank
   std::vector<double> busy;     // by rank: computing and steps
   std::vector<double> bubbles;  // by rank: idle fraction of the makespan
-  std::vector<Span> spans;      // by rank, then by time
+  std::vector<BusySpan> spans;  // by rank, then by time
   // Time from one micro-batch to the next while the pipeline runs steadily, after it is
   // filled and before it drains. Empty with flush, or with too few micro-batches: it
   // takes about three times the number in flight, and enough for the replicas to reach

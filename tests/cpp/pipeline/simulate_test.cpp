@@ -189,7 +189,7 @@ TEST_CASE("spans of a rank are in order and do not overlap") {
   const auto times = simulated(with(Method::kZeroBubble, 3, 5), timing(3));
   CHECK(times.spans.size() == 3 * (3 * 5 + 1));
   for (size_t i = 1; i < times.spans.size(); ++i) {
-    const Span &last = times.spans[i - 1], &next = times.spans[i];
+    const BusySpan &last = times.spans[i - 1], &next = times.spans[i];
     CHECK((last.rank < next.rank ||
            (last.end <= next.begin && last.instruction < next.instruction)));
   }
