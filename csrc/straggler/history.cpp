@@ -18,7 +18,7 @@ constexpr Duration kLongestLag = std::chrono::hours(24);
 
 }  // namespace
 
-void Window::push(Duration value) {
+void DurationWindow::push(Duration value) {
   auto* begin = sorted_.data();
   if (size_ == kWindow) {
     auto* old = std::lower_bound(begin, begin + size_, in_order_of_time_[oldest_]);
@@ -33,7 +33,7 @@ void Window::push(Duration value) {
   ++size_;
 }
 
-Duration Window::median() const {
+Duration DurationWindow::median() const {
   return size_ == 0 ? Duration::zero() : sorted_[(size_ - 1) / 2];
 }
 

@@ -36,7 +36,7 @@
 namespace aikido::straggler {
 
 // Sorted window of the last kWindow durations. A push costs O(kWindow).
-class Window {
+class DurationWindow {
  public:
   static constexpr size_t kWindow = 64;
 
@@ -174,8 +174,8 @@ class History {
     uint32_t num_owed = 0;  // recent operations that were committed without its lag
   };
   struct SizeClass {
-    Window periods;
-    Window after_half;
+    DurationWindow periods;
+    DurationWindow after_half;
     // By rank; empty while there is nothing to say.
     std::vector<Silence> silences;
     std::vector<Seq> included;

@@ -8,7 +8,7 @@ namespace aikido::straggler {
 
 void OwnerWatch::on_lag(uint64_t bytes, Duration lag) {
   auto& window = lags_[History::size_class(bytes)];
-  if (!window) window = std::make_unique<Window>();
+  if (!window) window = std::make_unique<DurationWindow>();
   window->push(std::clamp(lag, Duration::zero(), options_.ceiling));
 }
 

@@ -38,7 +38,7 @@ class OwnerWatch {
   static constexpr int kLeastPart = 4;
   static constexpr int kFloorPart = 2;
   PolicyOptions options_;
-  std::array<std::unique_ptr<Window>, 32> lags_;  // by size class
+  std::array<std::unique_ptr<DurationWindow>, 32> lags_;  // by size class
 };
 
 }  // namespace aikido::straggler

@@ -34,7 +34,7 @@ class StandInTimes {
  private:
   PolicyOptions options_;
   Duration longest_ = Duration::max();
-  std::vector<Window> classes_;  // up to the largest class in use
+  std::vector<DurationWindow> classes_;  // up to the largest class in use
 };
 
 }  // namespace aikido::straggler

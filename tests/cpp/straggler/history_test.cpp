@@ -31,7 +31,7 @@ std::optional<Duration> lag(const History& history, uint64_t seq, Rank rank) {
 
 TEST_CASE("a window keeps the last 64 values in order of size") {
   Dice dice(3);
-  Window window;
+  DurationWindow window;
   CHECK(window.median() == Duration::zero());
   std::vector<Duration> all;
   for (int i = 0; i < 1000; ++i) {
