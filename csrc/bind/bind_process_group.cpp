@@ -9,9 +9,9 @@
 #include <cstdlib>
 
 #include "bind/register.h"
+#include "c10d/aikido_backend.h"
 #include "c10d/common/error.h"
 #include "c10d/device/ipc.h"
-#include "c10d/process_group.h"
 #include "trace/span.h"
 #include "transport/address.h"
 

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "bind/hook_work.h"
-#include "c10d/process_group.h"
+#include "c10d/aikido_backend.h"
 
 namespace aikido::bind {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "c10d/aikido_backend.h"
 #include "c10d/call_scope.h"
 #include "c10d/common/error.h"
-#include "c10d/process_group.h"
 
 namespace aikido::adapter {
 

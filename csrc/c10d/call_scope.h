@@ -11,7 +11,7 @@
 //     NCCL:  submit_nccl() > submit(), without data
 //     IPC:   submit_ipc()  > submit(), without data
 
-#include "c10d/process_group.h"
+#include "c10d/aikido_backend.h"
 
 namespace aikido::adapter {
 

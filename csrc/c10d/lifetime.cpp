@@ -8,8 +8,8 @@
 #include <functional>
 #include <utility>
 
+#include "c10d/aikido_backend.h"
 #include "c10d/device/ipc.h"
-#include "c10d/process_group.h"
 
 namespace aikido::adapter {
 namespace {

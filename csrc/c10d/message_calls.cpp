@@ -5,12 +5,12 @@
 
 #include <utility>
 
+#include "c10d/aikido_backend.h"
 #include "c10d/call_scope.h"
 #include "c10d/common/call_of.h"
 #include "c10d/common/error.h"
 #include "c10d/device/pending_copies.h"
 #include "c10d/device/staging.h"
-#include "c10d/process_group.h"
 
 namespace aikido::adapter {
 

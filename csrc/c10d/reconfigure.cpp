@@ -12,9 +12,9 @@
 
 #include <utility>
 
+#include "c10d/aikido_backend.h"
 #include "c10d/call_scope.h"
 #include "c10d/device/ipc.h"
-#include "c10d/process_group.h"
 #include "membership/roster.h"
 
 namespace aikido::adapter {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "c10d/aikido_backend.h"
 #include "c10d/call_scope.h"
 #include "c10d/common/blocks.h"
 #include "c10d/common/call_of.h"
@@ -13,7 +14,6 @@
 #include "c10d/common/overlap.h"
 #include "c10d/common/premultiplied.h"
 #include "c10d/device/staging.h"
-#include "c10d/process_group.h"
 
 namespace aikido::adapter {
 

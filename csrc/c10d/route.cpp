@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "c10d/aikido_backend.h"
 #include "c10d/call_scope.h"
 #include "c10d/common/call_of.h"
 #include "c10d/common/premultiplied.h"
 #include "c10d/device/ipc.h"
 #include "c10d/device/staging.h"
-#include "c10d/process_group.h"
 
 namespace aikido::adapter {
 

@@ -7,12 +7,12 @@
 #include <cstring>
 #include <utility>
 
+#include "c10d/aikido_backend.h"
 #include "c10d/call_scope.h"
 #include "c10d/common/call_of.h"
 #include "c10d/common/error.h"
 #include "c10d/common/premultiplied.h"
 #include "c10d/device/staging.h"
-#include "c10d/process_group.h"
 
 namespace aikido::adapter {
 

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "c10d/aikido_backend.h"
 #include "c10d/common/tensor_check.h"
-#include "c10d/process_group.h"
 
 namespace aikido::adapter {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "c10d/process_group.h"
+#include "c10d/aikido_backend.h"
 
 #include <exception>
 #include <utility>
