@@ -14,22 +14,24 @@ import pytest
 from rules import tree
 
 # Part to the parts that it may include. "part/file" allows only that header.
-_DECISIONS = ("trace", "kernels", "straggler", "cost", "ordering", "pipeline")
-_ENGINE = ("base", *_DECISIONS, "transport", "membership", "collectives")
+_DECISIONS = ("trace", "kernels", "straggler", "cost", "pipeline")
+_ENGINE = ("base", "trace", "straggler", "membership", "collectives")
 PARTS: dict[str, tuple[str, ...]] = {
     "base": (),
     **dict.fromkeys(_DECISIONS, ("base",)),
     "ordering": ("base", "cost"),
     "cuda": ("base",),
     "transport": ("base", "trace"),
-    "membership": ("base", "trace", "transport"),
+    "membership": ("base", "transport"),
     "collectives": (
-        "base", "trace", "transport", "kernels", "straggler", "membership/view",
+        "base", "transport", "kernels", "straggler", "membership/view",
         "membership/view_message",
     ),
-    "engine": _ENGINE,
-    "c10d": (*_ENGINE, "engine", "cuda"),
-    "bind": (*_ENGINE, "engine", "cuda", "c10d"),
+    "engine": (*_ENGINE, "cost", "transport"),
+    "c10d": (*_ENGINE, "kernels", "engine", "cuda"),
+    "bind": (
+        "base", *_DECISIONS, "ordering", "transport", "collectives", "c10d",
+    ),
 }  # fmt: skip
 
 # Foreign headers and the only parts that may include them.
@@ -40,12 +42,12 @@ FOREIGN = (
     (
         r"sys/(socket|epoll|un|eventfd)\.h|(netinet|arpa)/.*|netdb\.h|poll\.h",
         "sockets",
-        ("base", "transport", "membership", "engine", "c10d"),
+        ("transport", "c10d"),
     ),
     (
         r"thread|mutex|shared_mutex|condition_variable|future|pthread\.h",
         "threads",
-        ("base", "trace", "transport", "membership", "engine", "c10d", "bind", "cuda"),
+        ("base", "trace", "transport", "engine", "c10d", "cuda"),
     ),
 )
 
@@ -154,6 +156,26 @@ def include_breaches(root: Path) -> list[str]:
     return found
 
 
+def unused_grants(root: Path) -> list[str]:
+    """Entries of the tables for headers that no file of the part includes."""
+    used: set[tuple[str, str]] = set()
+    for path in tree.files(root, "csrc", "cuda", suffixes=tree.CPP):
+        part = part_of(path, root)
+        text = tree.without_comments(path.read_text(), keep_strings=True)
+        for bracket, header in _INCLUDE.findall(text):
+            if bracket == "<":
+                used |= {
+                    (part, what)
+                    for pattern, what, _ in FOREIGN
+                    if re.fullmatch(pattern, header)
+                }
+            else:
+                used |= {(part, header.split("/")[0]), (part, header[: -len(".h")])}
+    granted = {(part, other) for part, others in PARTS.items() for other in others}
+    granted |= {(part, what) for _, what, parts in FOREIGN for part in parts}
+    return [f"{part} does not include {other}" for part, other in granted - used]
+
+
 def late_own_headers(root: Path) -> list[str]:
     """Sources whose first include is not their own header.
 
@@ -259,6 +281,17 @@ def _own_imports(path: Path, root: Path) -> list[tuple[tuple[str, ...], int]]:
 
 def test_includes_of_this_repository_obey_the_layers():
     assert include_breaches(tree.REPOSITORY) == []
+
+
+def test_no_part_is_granted_an_include_that_it_does_not_have():
+    assert unused_grants(tree.REPOSITORY) == []
+
+
+def test_an_unused_grant_is_named(tmp_path):
+    tree.write(tmp_path, {"csrc/transport/link.h": '#include "base/status.h"'})
+    unused = unused_grants(tmp_path)
+    assert "transport does not include trace" in unused
+    assert "transport does not include base" not in unused
 
 
 def test_imports_of_this_repository_obey_the_layers():
