@@ -90,7 +90,7 @@ Group::Group(const Clock* clock, GroupOptions options)
   // A full log grows by half while its member is excluded (straggler/result_log.h).
   const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
   for (int32_t r = 0; r < options_.size; ++r) {
-    peers_.emplace_back(clock_, &epoch_, &announced_, &acked_,
+    peers_.emplace_back(clock_, &epoch_, &marks_.announced, &marks_.acked,
                         options_.operation.window_bytes, most_results);
   }
 }
@@ -120,13 +120,13 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   }
   if (mutated(Mutation::kStrictShrinks) && call.kind == CallKind::kAllreduce)
     call.policy.rebalance = call.policy.kind == straggler::Kind::kWaitAll;
-  const uint64_t seq = ++called_;
+  const uint64_t seq = ++marks_.called;
   counters_.operations.fetch_add(1, std::memory_order_relaxed);
   if (call.policy.kind != straggler::Kind::kWaitAll)
     counters_.partial_operations.fetch_add(1, std::memory_order_relaxed);
   local.called_at = clock_->now();
   if (call.is_partial()) {
-    last_partial_ = seq;
+    marks_.last_partial = seq;
     ownership_.demand().on_call(call.bytes(), clock_->now());
   }
   auto it = active_.find(seq);
@@ -153,8 +153,8 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   }
   // Calls that are held back for an absent member are not announced, nor the calls
   // behind them.
-  if (announced_ + 1 == seq && (!call.is_partial() || operation->has_failed()))
-    announced_ = seq;
+  if (marks_.announced + 1 == seq && (!call.is_partial() || operation->has_failed()))
+    marks_.announced = seq;
   // A call that fails before its start sends nothing.
   const Status failure =
       call.is_partial() ? end_reason_.value_or(Status()) : unreachable(kNoRank);
@@ -170,7 +170,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
 }
 
 void Group::refuse(const Status& why, bool tells) {
-  const Seq seq(called_ + 1);
+  const Seq seq(marks_.called + 1);
   const auto it = active_.find(seq.value);
   if (it != active_.end()) {
     fail(*it->second.operation, why, tells && !end_reason_);
@@ -235,8 +235,8 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   trace_.on_frame_begin(from, header);
   note_acked(from, header.called + static_cast<uint64_t>(int64_t{header.acked}));
   if (is_abort(header.kind)) {
-    if (header.seq > called_ + kMaxFailedAhead)
-      return too_far_ahead(header.seq, called_);
+    if (header.seq > marks_.called + kMaxFailedAhead)
+      return too_far_ahead(header.seq, marks_.called);
     return peer(from).place_abort(header, extension);
   }
   if (is_about_view(header.kind)) return peer(from).place_view(header);
@@ -261,7 +261,8 @@ Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
   const FoundCall nobody;
   auto it = active_.find(header.seq);
   if (end_reason_ && it == active_.end()) return nobody;
-  if (header.seq > called_ + kMaxAhead) return too_far_ahead(header.seq, called_);
+  if (header.seq > marks_.called + kMaxAhead)
+    return too_far_ahead(header.seq, marks_.called);
   if (it == active_.end() && header.kind == FrameKind::kResult &&
       sending_.contains(header.seq)) {
     auto decoded = read_call(extension, options_.size, options_.largest_call_bytes);
@@ -271,7 +272,8 @@ Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
     if (theirs && theirs->call == sending->call())
       return FoundCall{sending, theirs->rest};
   }
-  if (it == active_.end() && header.seq <= called_ && !unheard_.contains(header.seq)) {
+  if (it == active_.end() && header.seq <= marks_.called &&
+      !skipped_.is_unheard(header.seq)) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
     check_past(from, header.seq, extension);
     return nobody;
@@ -288,7 +290,7 @@ Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
     // A copy, because a failing operation is replaced in the table.
     const auto made = make_operation(this, Seq(header.seq), theirs->call, from);
     active_.emplace(header.seq, Active{made, {}});
-    if (unheard_.erase(header.seq) > 0) {
+    if (skipped_.on_heard(header.seq)) {
       skip_unheard(made);
     } else {
       check_lost(*made);
@@ -393,7 +395,7 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
   straggler::History& history = policies_.back()->history();
   for (size_t r = 0; r < peers_.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
-    const uint64_t called = rank == options_.self ? called_ : peers_[r].called();
+    const uint64_t called = rank == options_.self ? marks_.called : peers_[r].called();
     if (called > 0) history.on_called(rank, Seq(called), clock_->now());
   }
   history.set_members(view().members);
@@ -548,8 +550,8 @@ void Group::end_turn() {
 
 void Group::update_known() {
   update_acked();
-  uint64_t known = called_;
-  for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
+  uint64_t known = marks_.called;
+  for (auto it = active_.upper_bound(marks_.called); it != active_.end(); ++it) {
     if (it->first != known + 1 || !it->second.is_committed()) break;
     ++known;
   }

@@ -15,7 +15,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +27,9 @@
 #include "engine/member_state.h"
 #include "engine/peer.h"
 #include "engine/recent_calls.h"
+#include "engine/result_keeper.h"
+#include "engine/skipped_calls.h"
+#include "engine/watermarks.h"
 #include "membership/view_change.h"
 #include "straggler/ownership.h"
 #include "transport/link.h"
@@ -135,7 +137,7 @@ class Group final : public transport::Timed,
                                     std::span<const std::byte> extension) override;
   void on_frame(Rank from, const transport::FrameHeader& header) override;
   void on_link_lost(Rank from, const Status& why) override;
-  uint64_t called() const override { return announced_; }
+  uint64_t called() const override { return marks_.announced; }
   int32_t acked() const override;
   transport::WakePolicy wake_policy(Rank from) const override;
 
@@ -189,7 +191,6 @@ class Group final : public transport::Timed,
   void fail(collectives::Operation& operation, const Status& why, bool tell);
   std::shared_ptr<collectives::Operation> failed_operation(Seq seq, const Status& why);
   void drop_incoming(uint64_t seq);
-  void note_dropped(uint64_t seq);
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
   void check_past(Rank from, uint64_t seq, std::span<const std::byte> extension);
@@ -259,8 +260,7 @@ class Group final : public transport::Timed,
   std::deque<Peer> peers_;  // by rank; their addresses are stable
   Heartbeats heartbeats_;
   GroupTrace trace_;
-  uint64_t called_ = 0, last_partial_ = 0;  // last_partial_: the last skippable call
-  uint64_t announced_ = 0;                  // last call announced to the other members
+  Watermarks marks_;
   uint64_t num_failed_ahead_ = 0;  // operations that failed before their local call
   RecycledMap<uint64_t, Active> active_{recycler_};  // by seq
   RecentCalls recent_calls_;
@@ -271,16 +271,10 @@ class Group final : public transport::Timed,
   std::optional<Status> refusal_;  // set: this member is excluded and was refused
   std::vector<Past> past_;         // by rank
   straggler::Ownership ownership_;
-  // By seq: skippable operations that have ended here. Others may need the results of
-  // kept_, and sending_ still send data to others.
-  std::map<uint64_t, std::shared_ptr<collectives::SkippableOperation>> kept_, sending_;
-  uint64_t kept_bytes_ = 0;
-  std::map<Seq, Status> failed_;  // failures that others may still need, with reasons
-  uint64_t forgotten_ = 0;        // results up to this number are not kept for a rejoin
-  uint64_t acked_ = 0;            // this member needs no result up to this number
-  uint64_t skipped_from_ = 0, skipped_through_ = 0;  // range of the last skip_through()
-  uint64_t dropped_from_ = 0;   // to there the receivers are unknown; 0: none
-  std::set<uint64_t> unheard_;  // skipped by skip_through(), and no frame has come yet
+  ResultKeeper keeper_;
+  // By seq: skippable operations that have ended here and still send data to others.
+  std::map<uint64_t, std::shared_ptr<collectives::SkippableOperation>> sending_;
+  SkippedCalls skipped_;
   std::vector<Seal> seals_;
   std::optional<Status> end_reason_;  // set: the group was aborted or left
   std::vector<std::pair<Status, uint64_t>> given_up_;  // (abort, last spared call)

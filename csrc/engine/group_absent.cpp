@@ -57,7 +57,7 @@ Rank Group::held_back_for(const Operation& operation) const {
   if (away.count() == 0) return kNoRank;
   // The absent member will be skipped in the operations in progress, and their results
   // are kept for it.
-  uint64_t bytes = kept_bytes_ + charge_of(operation);
+  uint64_t bytes = keeper_.bytes() + charge_of(operation);
   uint32_t num_under_way = 1;
   for (const auto& [seq, active] : active_) {
     const auto* other = active.operation->skippable();
@@ -81,10 +81,10 @@ Rank Group::held_back_for(const Operation& operation) const {
 // True if this member has missed as much as a policy allows. The others compute the
 // same.
 bool Group::is_waited_for() const {
-  const uint64_t here = std::max(known_up_to_.load(), called_);
+  const uint64_t here = std::max(known_up_to_.load(), marks_.called);
   if (view_change_.is_removed() || called_elsewhere_.load() <= here) return false;
   uint64_t next_bytes = 0;
-  for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
+  for (auto it = active_.upper_bound(marks_.called); it != active_.end(); ++it) {
     const Operation& operation = *it->second.operation;
     if (operation.has_failed()) continue;
     // A strict call waits for every member.
@@ -105,11 +105,11 @@ bool Group::is_waited_for() const {
 
 // Starts held calls, in the order of the calls.
 void Group::release_held_back() {
-  while (announced_ < called_) {
-    const auto it = active_.find(announced_ + 1);
+  while (marks_.announced < marks_.called) {
+    const auto it = active_.find(marks_.announced + 1);
     const bool is_held = it != active_.end() && it->second.is_held_back();
     if (is_held && held_back_for(*it->second.operation) != kNoRank) return;
-    ++announced_;
+    ++marks_.announced;
     if (is_held) start_held(it->second);
   }
 }

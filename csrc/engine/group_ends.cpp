@@ -84,7 +84,7 @@ void Group::retire(uint64_t seq) {
   const Operation& current = *it->second.operation;
   const auto* skippable = current.skippable();
   if (skippable != nullptr && !current.is_started() && skippable->is_closed())
-    note_dropped(seq);
+    for (Peer& p : peers_) p.note_dropped(seq);
   if (!current.is_over()) return;
   trace_.on_over(current);
   if (it->second.operation->has_failed()) {
@@ -162,8 +162,8 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (it->second.held) return start_held(it->second);
   if (operation.is_started()) return retire(seq.value);
   drop_incoming(seq.value);
-  note_dropped(seq.value);
-  if (seq.value <= skipped_through_) {  // nobody will call it
+  for (Peer& p : peers_) p.note_dropped(seq.value);
+  if (seq.value <= skipped_.through()) {  // nobody will call it
     active_.erase(it);
     return;
   }
@@ -171,10 +171,6 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   ++num_failed_ahead_;
   it->second.operation = failed_operation(seq, why);
   update_acked();
-}
-
-void Group::note_dropped(uint64_t seq) {
-  for (Peer& p : peers_) p.note_dropped(seq);
 }
 
 // Stands for a call of unknown kind, and fails any call of this number.
@@ -239,7 +235,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     const auto operation = it->second.operation;
     if (operation->call().is_partial() && !view().has(from)) return;
     fail(*operation, why, false);
-  } else if (seq > called_) {
+  } else if (seq > marks_.called) {
     ++num_failed_ahead_;
     note_failed(seq, why);
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
@@ -358,7 +354,7 @@ void Group::end_group(const Status& why, uint64_t spared) {
   const bool is_first = !end_reason_ && !goes_on;
   if (is_first) end_reason_ = why;
   std::vector<std::shared_ptr<Operation>> ending;
-  uint64_t told = called_;
+  uint64_t told = marks_.called;
   for (const auto& operation : operations()) {
     const uint64_t seq = operation->seq().value;
     const bool is_strict = !operation->call().is_partial();
@@ -402,8 +398,8 @@ bool Group::is_drained() const {
 // might be left alone. So a member stays until the others need no result of its calls,
 // and asks them to confirm that at once. A silent member may never confirm.
 void Group::ask_acked() {
-  if (last_partial_ == 0) return;
-  for (Peer& p : peers_) p.ask_acked(last_partial_);
+  if (marks_.last_partial == 0) return;
+  for (Peer& p : peers_) p.ask_acked(marks_.last_partial);
 }
 
 // Wake policy for data of this peer. Skippable calls are served by members that have
@@ -435,7 +431,7 @@ bool Group::is_busy() const {
   bool is_missed = false;
   if (!end_reason_ && view().has(options_.self)) {
     const auto look = [&](Rank r) {
-      is_missed |= loss(r).is_ok() && acked_by(r) < last_partial_;
+      is_missed |= loss(r).is_ok() && acked_by(r) < marks_.last_partial;
     };
     view().members.for_each(look);
     // A member that is excluded for a full log may never get the results it lacks.

@@ -16,11 +16,6 @@ using collectives::Operation;
 
 namespace {
 
-// Number of skipped operations whose frames are still discarded one by one. They are
-// over on all other members, so few frames can still arrive. Frames of older operations
-// count as stale.
-constexpr uint64_t kMaxUnheard = 4096;
-
 // Message of a seal, as aikido_torch/recovery/_state_transfer.py reads it.
 constexpr int64_t kSealed = 1;
 constexpr int64_t kNotSealed = -1;
@@ -42,8 +37,8 @@ Status Group::check_passable(uint64_t seq) const {
                          options_.name, "\" up to ", seq, ": ", why));
   };
   if (seq > membership::kMaxSeq) return wrong("there is none of that number");
-  if (seq < called_)
-    return wrong(concat("it has called ", called_,
+  if (seq < marks_.called)
+    return wrong(concat("it has called ", marks_.called,
                         "; copy the state of a rank that has called as many"));
   for (const auto& [number, active] : active_) {
     const Operation& operation = *active.operation;
@@ -55,11 +50,11 @@ Status Group::check_passable(uint64_t seq) const {
     if (!operation.has_failed() && !is_passable(operation.call()))
       return wrong(what + "no all_reduce that may skip; call it");
   }
-  if (view_change_.is_removed() && seq < acked_) {
-    return {
-        Code::kRetryLater,
-        concat("rank ", options_.self.value, " has received all results up to ", acked_,
-               ": the state behind collective ", seq, " is older; copy it again")};
+  if (view_change_.is_removed() && seq < marks_.acked) {
+    return {Code::kRetryLater,
+            concat("rank ", options_.self.value, " has received all results up to ",
+                   marks_.acked, ": the state behind collective ", seq,
+                   " is older; copy it again")};
   }
   return {};
 }
@@ -70,21 +65,15 @@ Status Group::skip_through(Seq upto) {
   AIKIDO_TRY(check_passable(seq));
   const bool is_out = view_change_.is_removed();
   // Nothing is skipped, so this member can still send the results that it has received.
-  if (!is_out && seq == called_) return {};
-  const uint64_t first = std::max(called_ + 1, seq - std::min(seq, kMaxUnheard) + 1);
-  for (uint64_t number = first; number <= seq; ++number)
-    if (!active_.contains(number)) unheard_.insert(number);
+  if (!is_out && seq == marks_.called) return {};
   refusal_.reset();
-  if (skipped_through_ == 0 || called_ != skipped_through_) skipped_from_ = called_ + 1;
-  const uint64_t first_dropped = received_by_all() + 1;
-  dropped_from_ =
-      dropped_from_ == 0 ? first_dropped : std::min(dropped_from_, first_dropped);
-  called_ = announced_ = seq;
-  skipped_through_ = seq;
+  skipped_.skip(marks_.called, seq, received_by_all() + 1,
+                [this](uint64_t number) { return active_.contains(number); });
+  marks_.called = marks_.announced = seq;
   for (const auto& policy : policies_)
     policy->history().on_called(options_.self, upto, clock_->now());
   drop_skipped(seq, is_out);
-  acked_ = is_out ? seq : std::max(acked_, seq);
+  marks_.acked = is_out ? seq : std::max(marks_.acked, seq);
   update_known();
   trim_kept();
   update_state();
@@ -112,10 +101,7 @@ void Group::drop_skipped(uint64_t seq, bool is_out) {
       retire(number);
     }
   }
-  if (!is_out) return;
-  kept_.clear();
-  kept_bytes_ = 0;
-  failed_.clear();
+  if (is_out) keeper_.clear();
 }
 
 // The first frame of an operation that was skipped before any frame of it came.
@@ -129,7 +115,7 @@ void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
       Code::kInvalidArgument,
       concat(describe(operation->call()), ", collective ", seq, " of group \"",
              options_.name, "\", needs rank ", options_.self.value,
-             ", which has skipped through the collectives up to ", skipped_through_,
+             ", which has skipped through the collectives up to ", skipped_.through(),
              " with the state of another rank; only all_reduces that may skip may lie "
              "between a rank and the state that it copies"),
       options_.self);
@@ -138,7 +124,8 @@ void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
 }
 
 bool Group::is_acked(Seq seq, Rank except) const {
-  if (end_reason_ || view_change_.is_removed() || acked_ < seq.value) return false;
+  if (end_reason_ || view_change_.is_removed() || marks_.acked < seq.value)
+    return false;
   if (mutated(Mutation::kUnsettledState)) return true;
   bool is_acked = true;
   view().members.for_each([&](Rank r) {
@@ -238,7 +225,7 @@ void Group::exclude_full() {
 void Group::stay_excluded_if_full() {
   if (!view_change_.is_removed() || refusal_ || !may_leave()) return;
   uint64_t ahead = 0;
-  for (auto it = active_.upper_bound(called_); it != active_.end(); ++it)
+  for (auto it = active_.upper_bound(marks_.called); it != active_.end(); ++it)
     if (it->second.operation->call().is_partial())
       ahead += charge_of(*it->second.operation);
   if (ahead <= options_.log_bytes / 2) return;
@@ -246,7 +233,7 @@ void Group::stay_excluded_if_full() {
   on_refused(Status(
       Code::kPeerLost,
       concat("rank ", options_.self.value, " was left out of group \"", options_.name,
-             "\" while it was late: it has called ", called_, " collectives and ",
+             "\" while it was late: it has called ", marks_.called, " collectives and ",
              ahead, " bytes of results are kept for it, of ", options_.log_bytes,
              " that the log has room for", way_back(false)),
       options_.self));
@@ -257,10 +244,7 @@ void Group::stay_excluded_if_full() {
 // nothing, and has no better way to return.
 bool Group::is_too_much(const membership::Report& report) const {
   if (!may_leave() || report.kept > report.acked) return false;
-  uint64_t bytes = 0;
-  for (auto it = kept_.upper_bound(report.acked.value); it != kept_.end(); ++it)
-    bytes += charge_of(*it->second);
-  return bytes > options_.log_bytes / 2;
+  return keeper_.bytes_after(report.acked.value) > options_.log_bytes / 2;
 }
 
 // With a broken connection no state helps inside this group.

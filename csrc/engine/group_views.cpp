@@ -26,8 +26,6 @@ namespace {
 
 // A member keeps up if it has made all calls but the last few, at most this number.
 constexpr uint64_t kBehind = 4;
-// Limit of the errors that are kept for excluded members.
-constexpr size_t kMaxFailedKept = 1024;
 
 // Whether the uplink of a member without shards would suffice for an owner.
 straggler::Suits suits(const Peer& its, const straggler::Ownership& ownership,
@@ -96,7 +94,7 @@ void Group::restore_owners(Rank late) {
   view().members.for_each([&](Rank r) {
     const bool is_idle =
         r != late && !view().is_owner(r) && !view_change_.is_suspected(r);
-    if (!is_idle || peer(r).is_lost() || called_by(r) <= acked_) return;
+    if (!is_idle || peer(r).is_lost() || called_by(r) <= marks_.acked) return;
     if (ownership_.would_serve(r,
                                suits(peer(r), ownership_, view().members.count(), now)))
       view_change_.restore(r, now);
@@ -104,12 +102,12 @@ void Group::restore_owners(Rank late) {
 }
 
 uint64_t Group::called_by(Rank rank) const {
-  return rank == options_.self ? called_
+  return rank == options_.self ? marks_.called
                                : peers_[static_cast<size_t>(rank.value)].called();
 }
 
 uint64_t Group::acked_by(Rank rank) const {
-  return rank == options_.self ? acked_
+  return rank == options_.self ? marks_.acked
                                : peers_[static_cast<size_t>(rank.value)].acked();
 }
 
@@ -122,10 +120,10 @@ void Group::on_first_policy() {
 // ---- changes ----
 
 void Group::note_calls(Report& report) const {
-  report.known = std::max(report.known, Seq(announced_));
+  report.known = std::max(report.known, Seq(marks_.announced));
   for (const auto& [seq, active] : active_) {
     // A rejoining member takes part in operations that no member knows yet.
-    if (seq > announced_ && active.is_held_back()) continue;
+    if (seq > marks_.announced && active.is_held_back()) continue;
     if (active.operation->skippable() == nullptr) continue;
     const collectives::SkippableOperation& operation = *active.operation->skippable();
     const Call& call = operation.call();
@@ -153,27 +151,28 @@ Seq Group::first_agreed() const {
 
 Report Group::report() const {
   Report report;
-  report.acked = Seq(acked_);
+  report.acked = Seq(marks_.acked);
   note_calls(report);
-  report.kept = Seq(acked_ + 1);
-  if (!kept_.empty()) report.kept = std::min(report.kept, Seq(kept_.begin()->first));
+  report.kept = Seq(marks_.acked + 1);
+  if (!keeper_.results().empty())
+    report.kept = std::min(report.kept, Seq(keeper_.results().begin()->first));
   // A strict operation in progress does not count, because operations behind it may be
   // forgotten.
   report.kept = std::min(report.kept, first_agreed());
-  if (skipped_through_ > 0)
-    report.kept = std::max(report.kept, Seq(skipped_through_ + 1));
-  if (skipped_from_ <= skipped_through_) {
-    report.skipped_from = Seq(skipped_from_);
-    report.skipped_through = Seq(skipped_through_);
+  if (skipped_.through() > 0)
+    report.kept = std::max(report.kept, Seq(skipped_.through() + 1));
+  if (skipped_.from() <= skipped_.through()) {
+    report.skipped_from = Seq(skipped_.from());
+    report.skipped_through = Seq(skipped_.through());
   }
-  for (const auto& [seq, why] : failed_) report.failed.push_back(seq);
+  for (const auto& [seq, why] : keeper_.failures()) report.failed.push_back(seq);
   report.lost = RankSet(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
     if (peers_[static_cast<size_t>(r)].is_lost()) report.lost.insert(Rank(r));
   // An excluded member reports all its results, because the others may have different
   // ones. A member of the view reports from its last complete operation on, which
   // others lack most often.
-  report.received = received_from(view_change_.is_removed() ? 1 : acked_);
+  report.received = received_from(view_change_.is_removed() ? 1 : marks_.acked);
   for (const auto& [seq, active] : active_)
     if (const auto* skippable = active.operation->skippable();
         skippable != nullptr && !skippable->has_failed())
@@ -181,11 +180,12 @@ Report Group::report() const {
   std::sort(report.closed.begin(), report.closed.end(), is_before);
   const auto note_divided = [&](Seq seq,
                                 const collectives::SkippableOperation& operation) {
-    if (seq.value <= acked_)
+    if (seq.value <= marks_.acked)
       for (const int32_t shard : operation.divided())
         report.divided.emplace_back(seq, shard);
   };
-  for (const auto& [seq, operation] : kept_) note_divided(Seq(seq), *operation);
+  for (const auto& [seq, kept] : keeper_.results())
+    note_divided(Seq(seq), *kept.operation);
   for (const auto& [seq, active] : active_)
     if (const auto* skippable = active.operation->skippable())
       note_divided(Seq(seq), *skippable);
@@ -206,13 +206,13 @@ std::vector<Seq> Group::withheld() const {
 // True if enough other members have called the open operations, enough remain for the
 // next one, and the results for an absent member fit into the log.
 bool Group::can_do_without(Rank rank) const {
-  if (kept_bytes_ > options_.log_bytes / 2) return false;
+  if (keeper_.bytes() > options_.log_bytes / 2) return false;
   const auto quorum = [&](const straggler::PolicyOptions& policy) {
     return straggler::quorum_of(policy, options_.size);
   };
   // A member that has joined since takes no part in operations that others have called
   // already.
-  uint64_t next = acked_ + 1;
+  uint64_t next = marks_.acked + 1;
   while (active_.contains(next)) ++next;
   bool is_called = false;
   view().members.for_each([&](Rank r) { is_called |= called_by(r) >= next; });
@@ -241,8 +241,9 @@ bool Group::can_do_without(Rank rank) const {
 // Received results of the operations from `seq` on.
 std::vector<membership::ReceivedShard> Group::received_from(uint64_t seq) const {
   std::vector<membership::ReceivedShard> received;
-  for (auto it = kept_.lower_bound(seq); it != kept_.end(); ++it)
-    it->second->report(received);
+  const auto& results = keeper_.results();
+  for (auto it = results.lower_bound(seq); it != results.end(); ++it)
+    it->second.operation->report(received);
   for (auto it = active_.lower_bound(seq); it != active_.end(); ++it) {
     const auto* skippable = it->second.operation->skippable();
     if (skippable != nullptr && !skippable->has_failed()) skippable->report(received);
@@ -263,8 +264,8 @@ void Group::on_install(const View& view) {
   for (const auto& policy : policies_) policy->history().set_members(view.members);
   note_owners(view);
   if (view.has(options_.self)) refusal_.reset();
-  const auto kept = kept_;
-  for (const auto& [seq, operation] : kept) operation->on_view();
+  const auto results = keeper_.results();
+  for (const auto& [seq, kept] : results) kept.operation->on_view();
   for (const auto& [seq, operation] : sending_) operation->on_view();
   for (const auto& operation : operations()) {
     auto* skippable = operation->skippable();
@@ -290,7 +291,7 @@ void Group::note_owners(const View& view) {
   for (int32_t r = 0; r < options_.size; ++r)
     if (view.is_owner(Rank(r))) owners.insert(Rank(r));
   // Operations that any member has called keep their owners.
-  uint64_t latest = called_;
+  uint64_t latest = marks_.called;
   for (int32_t r = 0; r < options_.size; ++r)
     if (Rank(r) != options_.self) latest = std::max(latest, called_by(Rank(r)));
   const straggler::Ownership::Now now{Seq(latest), clock_->now()};
@@ -317,10 +318,7 @@ void Group::note_owners(const View& view) {
 // Highest operation up to which all members have everything: it is not kept here, not
 // in progress and not failed here.
 uint64_t Group::received_by_all() const {
-  uint64_t upto = std::min(acked_, first_agreed().value - 1);
-  if (!kept_.empty()) upto = std::min(upto, kept_.begin()->first - 1);
-  if (!failed_.empty()) upto = std::min(upto, failed_.begin()->first.value - 1);
-  return upto;
+  return keeper_.released_up_to(std::min(marks_.acked, first_agreed().value - 1));
 }
 
 // Checks a returning member. It must not have exposed a result that differs from the
@@ -337,35 +335,34 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     if (view().has(Rank(r)) && report.lost.contains(Rank(r)))
       return out(concat("its connection to rank ", r, " is broken"), true);
   }
-  if (report.acked.value < forgotten_ ||
-      (!report.received.empty() && report.received.front().seq.value <= forgotten_ &&
-       forgotten_ > past_[static_cast<size_t>(rank.value)].return_floor)) {
+  const uint64_t forgotten = keeper_.forgotten();
+  if (report.acked.value < forgotten ||
+      (!report.received.empty() && report.received.front().seq.value <= forgotten &&
+       forgotten > past_[static_cast<size_t>(rank.value)].return_floor)) {
     return out(concat("the results from operation ", report.acked.value + 1, " to ",
-                      forgotten_, " are not kept any more"));
+                      forgotten, " are not kept any more"));
   }
   // Operations that this member has skipped are neither known nor kept here.
-  const bool lacks_skipped = report.acked.value < skipped_through_;
+  const bool lacks_skipped = report.acked.value < skipped_.through();
   if (!lacks_skipped && is_too_much(report))
     return out("the results that it lacks fill half of the log");
   const uint64_t floor = past_[static_cast<size_t>(rank.value)].return_floor;
-  // For these operations this member cannot tell if all had the result, and which.
-  const auto was_dropped = [&](uint64_t seq) {
-    return dropped_from_ > 0 && seq >= dropped_from_ && seq <= skipped_through_;
-  };
+  // For dropped results this member cannot tell if all had the result, and which.
+  const uint64_t dropped_from = skipped_.dropped_from();
   const auto ours =
-      received_from(dropped_from_ > 0 ? std::min(dropped_from_, floor + 1) : floor + 1);
+      received_from(dropped_from > 0 ? std::min(dropped_from, floor + 1) : floor + 1);
   for (const auto& theirs : report.received) {
     // All members had it, so it is the same.
-    if (theirs.seq.value <= floor && !was_dropped(theirs.seq.value)) continue;
+    if (theirs.seq.value <= floor && !skipped_.was_dropped(theirs.seq.value)) continue;
     const auto it = std::lower_bound(ours.begin(), ours.end(), theirs, is_before);
     const bool is_here =
         it != ours.end() && it->seq == theirs.seq && it->shard == theirs.shard;
     // This member will never know it.
-    if (!is_here &&
-        (theirs.seq.value <= skipped_through_ || failed_.contains(theirs.seq)))
+    if (!is_here && (theirs.seq.value <= skipped_.through() ||
+                     keeper_.failures().contains(theirs.seq)))
       return Status(Code::kRetryLater, "");
     // Not received here yet.
-    if (!is_here && theirs.seq.value > acked_) return std::nullopt;
+    if (!is_here && theirs.seq.value > marks_.acked) return std::nullopt;
     if (!is_here || it->mask != theirs.mask) {
       return out(concat("it has seen another result of operation ", theirs.seq.value,
                         " than the others"));
@@ -393,7 +390,7 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
       all.skips_in_a_row = std::max(all.skips_in_a_row, history.late_run(r));
       all.healthy_run = std::max(all.healthy_run, policy->healthy_run(r));
       all.is_slow |= policy->is_slow(r);
-      all.keeps_up = history.called(r).value + kBehind >= called_;
+      all.keeps_up = history.called(r).value + kBehind >= marks_.called;
       has_full_sums |= policy->options().rebalance;
     }
     if (has_full_sums) all.keeps_up = false;
@@ -403,7 +400,7 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
     return all;
   };
   return ownership_.changes(options_.self, view().members,
-                            {Seq(called_), clock_->now()}, seen);
+                            {Seq(marks_.called), clock_->now()}, seen);
 }
 
 void Group::advise(Rank rank, straggler::Advice advice) {
@@ -427,7 +424,8 @@ void Group::change_owners() {
 // ---- results for others ----
 
 int32_t Group::acked() const {
-  const auto ahead = static_cast<int64_t>(acked_) - static_cast<int64_t>(announced_);
+  const auto ahead =
+      static_cast<int64_t>(marks_.acked) - static_cast<int64_t>(marks_.announced);
   return static_cast<int32_t>(std::clamp<int64_t>(
       ahead, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
 }
@@ -435,17 +433,17 @@ int32_t Group::acked() const {
 void Group::update_acked() {
   // Calls that fail because of a refusal have no results.
   if (refusal_) return;
-  const uint64_t before = acked_;
-  for (;; ++acked_) {
-    const auto it = active_.find(acked_ + 1);
+  const uint64_t before = marks_.acked;
+  for (;; ++marks_.acked) {
+    const auto it = active_.find(marks_.acked + 1);
     if (it == active_.end()) {
-      if (acked_ >= called_) break;
+      if (marks_.acked >= marks_.called) break;
       continue;
     }
     const auto* next = it->second.operation->skippable();
     if (next != nullptr && !next->is_committed() && !next->has_failed()) break;
   }
-  if (acked_ == before) return;
+  if (marks_.acked == before) return;
   trim_kept();
   for (Peer& p : peers_) p.answer();
   send_seals();
@@ -457,9 +455,10 @@ void Group::note_acked(Rank from, uint64_t acked) {
   // Messages on their way to this member are not needed any more. Strict calls have
   // none.
   std::vector<std::shared_ptr<collectives::SkippableOperation>> over;
-  for (auto it = kept_.upper_bound(before); it != kept_.end() && it->first <= acked;
+  const auto& results = keeper_.results();
+  for (auto it = results.upper_bound(before); it != results.end() && it->first <= acked;
        ++it)
-    over.push_back(it->second);
+    over.push_back(it->second.operation);
   for (auto it = active_.upper_bound(before); it != active_.end() && it->first <= acked;
        ++it) {
     const auto& operation = it->second.operation;
@@ -478,7 +477,7 @@ void Group::note_acked(Rank from, uint64_t acked) {
 // A failed operation counts as acknowledged, but has no result. A member that has not
 // called it does not know if it may skip.
 void Group::note_failed(uint64_t seq, const Status& why) {
-  if (!refusal_ && !end_reason_) failed_.emplace(seq, why);
+  if (!refusal_ && !end_reason_) keeper_.note_failed(seq, why);
 }
 
 // Note [an error reaches all members]
@@ -489,7 +488,7 @@ void Group::note_failed(uint64_t seq, const Status& why) {
 // result, unless a holder can send it.
 void Group::tell_failed() {
   if (mutated(Mutation::kFailureToldOnce)) return;
-  for (const auto& [seq, why] : failed_) {
+  for (const auto& [seq, why] : keeper_.failures()) {
     const auto& held = view().held;
     const bool is_held = std::any_of(held.begin(), held.end(),
                                      [&](const auto& h) { return h.seq == seq; });
@@ -511,8 +510,7 @@ void Group::tell_failed() {
 
 void Group::keep(const std::shared_ptr<collectives::SkippableOperation>& operation) {
   if (options_.size == 1 || mutated(Mutation::kFreeResultEarly)) return;
-  kept_.emplace(operation->seq().value, operation);
-  kept_bytes_ += charge_of(*operation);
+  keeper_.keep(operation, charge_of(*operation));
   trim_kept();
   // Some results of a full sum are still in transit, and a change of owners would send
   // them again. At the next call there is little left to send.
@@ -537,39 +535,26 @@ uint64_t Group::charge_of(const collectives::Operation& operation) const {
 void Group::trim_kept() {
   // An excluded member must still be able to report its exposed results, and a reported
   // result may be wanted in the next view.
-  if ((kept_.empty() && failed_.empty() && unheard_.empty()) ||
-      view_change_.is_removed() || is_promised())
+  if ((keeper_.is_empty() && !skipped_.has_unheard()) || view_change_.is_removed() ||
+      is_promised())
     return;
-  uint64_t all = acked_;
-  uint64_t returning = acked_;
+  ResultKeeper::Acknowledged upto{marks_.acked, marks_.acked};
   for (int32_t r = 0; r < options_.size; ++r) {
     const Peer& p = peer(Rank(r));
     if (Rank(r) == options_.self || p.is_lost()) continue;
     if (view().has(Rank(r))) {
-      all = std::min(all, p.acked());
+      upto.members = std::min(upto.members, p.acked());
     } else {
-      returning = std::min(returning, past_[static_cast<size_t>(r)].return_floor);
+      upto.returning =
+          std::min(upto.returning, past_[static_cast<size_t>(r)].return_floor);
     }
   }
-  unheard_.erase(unheard_.begin(), unheard_.upper_bound(all));
+  skipped_.forget(upto.members);
   // Operations that were in progress when the others began to hold calls back need room
   // too.
   const uint64_t limit =
       options_.log_bytes + (expected_back().count() > 0 ? options_.log_bytes / 2 : 0);
-  while (!kept_.empty() && kept_.begin()->first <= all) {
-    const auto& [seq, operation] = *kept_.begin();
-    if (seq > returning && kept_bytes_ <= limit) break;
-    if (seq > returning) forgotten_ = seq;
-    kept_bytes_ -= charge_of(*operation);
-    kept_.erase(kept_.begin());
-  }
-  for (auto it = failed_.begin(); it != failed_.end() && it->first.value <= all;
-       it = failed_.erase(it)) {
-    const uint64_t seq = it->first.value;
-    if (seq <= returning || seq <= forgotten_) continue;
-    if (failed_.size() <= kMaxFailedKept) break;
-    forgotten_ = seq;
-  }
+  keeper_.release(upto, limit);
 }
 
 }  // namespace aikido::engine
