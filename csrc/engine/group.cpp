@@ -104,7 +104,7 @@ void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
   heartbeats_.add(rank, clock_->now());
   if (rank == Rank(0)) trace_.on_link_to_rank_0();
   // The group failed while the member was connecting, so the member does not know.
-  if (end_reason_) peer(rank).send_abort(Seq(0), *end_reason_);
+  if (life_.has_ended()) peer(rank).send_abort(Seq(0), life_.reason());
 }
 
 void Group::set_hosts(const std::vector<int32_t>& hosts) {
@@ -156,9 +156,8 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   if (marks_.announced + 1 == seq && (!call.is_partial() || operation->has_failed()))
     marks_.announced = seq;
   // A call that fails before its start sends nothing.
-  const Status failure =
-      call.is_partial() ? end_reason_.value_or(Status()) : unreachable(kNoRank);
-  if (failure.has_failed()) fail(*operation, failure, !end_reason_);
+  const Status failure = call.is_partial() ? life_.failure() : unreachable(kNoRank);
+  if (failure.has_failed()) fail(*operation, failure, !life_.has_ended());
   it->second.held = std::move(local);
   if (call.kind == CallKind::kBarrier && !operation->has_failed()) {
     start_barriers();
@@ -173,9 +172,9 @@ void Group::refuse(const Status& why, bool tells) {
   const Seq seq(marks_.called + 1);
   const auto it = active_.find(seq.value);
   if (it != active_.end()) {
-    fail(*it->second.operation, why, tells && !end_reason_);
+    fail(*it->second.operation, why, tells && !life_.has_ended());
   } else {
-    if (tells && !end_reason_) tell_abort(seq, why);
+    if (tells && !life_.has_ended()) tell_abort(seq, why);
     ++num_failed_ahead_;
     active_.emplace(seq.value, Active{failed_operation(seq, why), {}});
   }
@@ -215,8 +214,8 @@ void Group::send(collectives::SendCall&& call) {
 
 void Group::receive(collectives::ReceiveCall&& call) {
   const Rank from = call.from.value_or(kNoRank);
-  if (end_reason_) {
-    if (call.on_done) call.on_done(*end_reason_, from);
+  if (life_.has_ended()) {
+    if (call.on_done) call.on_done(life_.reason(), from);
     return;
   }
   // Messages that arrived before the sender left are still delivered.
@@ -260,7 +259,7 @@ Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
                               std::span<const std::byte> extension) {
   const FoundCall nobody;
   auto it = active_.find(header.seq);
-  if (end_reason_ && it == active_.end()) return nobody;
+  if (life_.has_ended() && it == active_.end()) return nobody;
   if (header.seq > marks_.called + kMaxAhead)
     return too_far_ahead(header.seq, marks_.called);
   if (it == active_.end() && header.kind == FrameKind::kResult &&
@@ -476,7 +475,7 @@ void Group::on_time(TimePoint now) {
 
 // Sends heartbeats, and ends work that waits for a silent member.
 void Group::beat(TimePoint now) {
-  if (is_leaving_) return;
+  if (life_.is_leaving()) return;
   for (const Rank rank : heartbeats_.on_time(now)) peer(rank).beat();
   send_clock(Rank(0), trace_.question(now));
   const auto silent = heartbeats_.silent();
@@ -501,12 +500,12 @@ std::optional<TimePoint> Group::next_look() const {
     if (t && *t < earliest) earliest = *t;
   };
   consider(mailbox_.next_look());
-  if (!is_leaving_) {
+  if (!life_.is_leaving()) {
     consider(heartbeats_.next_look());
     consider(trace_.next_look());
     consider(view_change_.next_look());
   }
-  if (is_owner_due_ || full_ != kNoRank || !given_up_.empty()) consider(clock_->now());
+  if (is_owner_due_ || full_ != kNoRank || life_.has_notices()) consider(clock_->now());
   if (loss_due_ != TimePoint::min() && !active_.empty()) consider(loss_due_);
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
@@ -544,7 +543,7 @@ Status Group::time_out(const Operation& operation, Duration after) const {
 
 void Group::end_turn() {
   for (Peer& p : peers_) p.answer();
-  if (policies_.empty() || end_reason_) return;
+  if (policies_.empty() || life_.has_ended()) return;
   for (Peer& p : peers_) p.tell_called();
 }
 

@@ -24,6 +24,7 @@
 #include "engine/group_counters.h"
 #include "engine/group_trace.h"
 #include "engine/heartbeats.h"
+#include "engine/lifecycle.h"
 #include "engine/member_state.h"
 #include "engine/peer.h"
 #include "engine/recent_calls.h"
@@ -276,11 +277,10 @@ class Group final : public transport::Timed,
   std::map<uint64_t, std::shared_ptr<collectives::SkippableOperation>> sending_;
   SkippedCalls skipped_;
   std::vector<Seal> seals_;
-  std::optional<Status> end_reason_;  // set: the group was aborted or left
-  std::vector<std::pair<Status, uint64_t>> given_up_;  // (abort, last spared call)
-  std::optional<Status> last_loss_;                    // of a call or of a member
+  Lifecycle life_;
+  std::optional<Status> last_loss_;  // of a call or of a member
   Rank missed_ = kNoRank;  // lost or silent member for which a send or receive failed
-  bool is_leaving_ = false, is_starting_barriers_ = false, is_anybody_lost_ = false;
+  bool is_starting_barriers_ = false, is_anybody_lost_ = false;
   Rank full_ = kNoRank;                    // member to exclude because its log is full
   bool is_owner_due_ = false;              // owner_changes() is not empty
   bool is_full_sum_over_ = false;          // a full sum ended: consider owners

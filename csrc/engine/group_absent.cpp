@@ -50,8 +50,8 @@ Rank Group::held_back_for(const Operation& operation) const {
   const collectives::Call& call = operation.call();
   const bool may_skip =
       call.is_agreed() && call.policy.kind != straggler::Kind::kWaitAll;
-  if (!may_skip || operation.has_failed() || end_reason_ || view_change_.is_removed() ||
-      call.policy.log_full == straggler::LogFull::kLeave)
+  if (!may_skip || operation.has_failed() || life_.has_ended() ||
+      view_change_.is_removed() || call.policy.log_full == straggler::LogFull::kLeave)
     return kNoRank;
   const RankSet away = expected_back();
   if (away.count() == 0) return kNoRank;

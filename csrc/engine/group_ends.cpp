@@ -35,14 +35,14 @@ constexpr auto is_open = [](const auto& active) {
 
 // True if unreachable() is ok, without building its text. Called for each message.
 bool Group::is_reachable(Rank rank) const {
-  if (end_reason_ || is_anybody_lost_) return unreachable(rank).is_ok();
+  if (life_.has_ended() || is_anybody_lost_) return unreachable(rank).is_ok();
   return rank == kNoRank || !heartbeats_.is_silent(rank);
 }
 
 // Reason why no message can be exchanged with `rank`. kNoRank stands for any member:
 // then a death counts, and an orderly leave does not.
 Status Group::unreachable(Rank rank) const {
-  if (end_reason_) return *end_reason_;
+  if (life_.has_ended()) return life_.reason();
   return rank == kNoRank ? death() : loss(rank);
 }
 
@@ -227,7 +227,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     const auto told =
         why.with_context(concat("rank ", from.value, " gave the group up"));
     if (told.code() == Code::kPeerLost) peer(from).reason_to_leave = told;
-    given_up_.emplace_back(told, peer(from).spared());
+    life_.note({told, peer(from).spared()});
     return;
   }
   const auto it = active_.find(seq);
@@ -257,7 +257,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   is_anybody_lost_ = true;
   if (!p.has_left) last_loss_ = p.loss;
   heartbeats_.remove(from);
-  if (is_leaving_) return;
+  if (life_.is_leaving()) return;
   if (!p.has_left) trace_.member_events().on_lost(from, p.loss);
   const TimePoint now = clock_->now();
   if (!policies_.empty()) view_change_.on_lost(from, now);
@@ -346,13 +346,12 @@ void Group::abort(const Status& why) {
 // and also go on without the leaving member: its work may be done. So the group
 // stays, and only strict calls end, now and when the loss is seen here.
 void Group::end_as_heard() {
-  for (const auto& [why, spared] : std::exchange(given_up_, {})) end_group(why, spared);
+  for (const auto& [why, spared] : life_.take_notices()) end_group(why, spared);
 }
 
 void Group::end_group(const Status& why, uint64_t spared) {
   const bool goes_on = !policies_.empty() && why.code() == Code::kPeerLost;
-  const bool is_first = !end_reason_ && !goes_on;
-  if (is_first) end_reason_ = why;
+  const bool is_first = !goes_on && life_.end(why);
   std::vector<std::shared_ptr<Operation>> ending;
   uint64_t told = marks_.called;
   for (const auto& operation : operations()) {
@@ -373,17 +372,16 @@ void Group::fail_operations(const Status& why) {
 }
 
 void Group::leave() {
-  if (std::exchange(is_leaving_, true)) return;
+  if (!life_.begin_leaving()) return;
   end_as_heard();
   // Members that do not know the reason yet would blame this member.
   if (!last_loss_ && missed_ != kNoRank && heartbeats_.silence(missed_))
     last_loss_ = loss(missed_);
-  if (!end_reason_ && last_loss_) tell_abort(Seq(0), *last_loss_);
-  if (!end_reason_) {
-    end_reason_ =
-        Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
-  }
-  fail_operations(*end_reason_);
+  if (!life_.has_ended() && last_loss_) tell_abort(Seq(0), *last_loss_);
+  if (!life_.has_ended())
+    life_.end(
+        Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down")));
+  fail_operations(life_.reason());
   for (Peer& p : peers_) p.finish();
 }
 
@@ -409,8 +407,8 @@ void Group::ask_acked() {
 // first.
 transport::WakePolicy Group::wake_policy(Rank from) const {
   using enum transport::WakePolicy;
-  if (end_reason_ || is_leaving_ || trace_.is_armed() || mailbox_.has_receives() ||
-      mailbox_.is_busy())
+  if (life_.has_ended() || life_.is_leaving() || trace_.is_armed() ||
+      mailbox_.has_receives() || mailbox_.is_busy())
     return kNow;
   const collectives::Operation* only = nullptr;
   for (const auto& [seq, active] : active_) {
@@ -429,7 +427,7 @@ transport::WakePolicy Group::wake_policy(Rank from) const {
 
 bool Group::is_busy() const {
   bool is_missed = false;
-  if (!end_reason_ && view().has(options_.self)) {
+  if (!life_.has_ended() && view().has(options_.self)) {
     const auto look = [&](Rank r) {
       is_missed |= loss(r).is_ok() && acked_by(r) < marks_.last_partial;
     };
@@ -443,14 +441,13 @@ bool Group::is_busy() const {
 }
 
 void Group::close_links() {
-  is_leaving_ = true;
+  life_.begin_leaving();
   for (Peer& p : peers_) p.close();
-  if (!end_reason_) {
-    end_reason_ =
-        Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
-  }
-  fail_operations(*end_reason_);
-  mailbox_.fail_all(*end_reason_);
+  if (!life_.has_ended())
+    life_.end(
+        Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down")));
+  fail_operations(life_.reason());
+  mailbox_.fail_all(life_.reason());
 }
 
 }  // namespace aikido::engine

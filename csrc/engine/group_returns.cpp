@@ -61,7 +61,7 @@ Status Group::check_passable(uint64_t seq) const {
 
 Status Group::skip_through(Seq upto) {
   const uint64_t seq = upto.value;
-  if (end_reason_) return *end_reason_;
+  if (life_.has_ended()) return life_.reason();
   AIKIDO_TRY(check_passable(seq));
   const bool is_out = view_change_.is_removed();
   // Nothing is skipped, so this member can still send the results that it has received.
@@ -124,7 +124,7 @@ void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
 }
 
 bool Group::is_acked(Seq seq, Rank except) const {
-  if (end_reason_ || view_change_.is_removed() || marks_.acked < seq.value)
+  if (life_.has_ended() || view_change_.is_removed() || marks_.acked < seq.value)
     return false;
   if (mutated(Mutation::kUnsettledState)) return true;
   bool is_acked = true;
@@ -148,7 +148,7 @@ void Group::seal(const Seal& seal) {
 void Group::send_seals() {
   std::vector<Seal> left;
   for (const Seal& seal : std::exchange(seals_, {})) {
-    if (end_reason_ || peer(seal.to).is_lost()) continue;
+    if (life_.has_ended() || peer(seal.to).is_lost()) continue;
     const bool may_be_used = is_acked(seal.seq, seal.to);
     // Another view decides the results that lost members lack, if there can be one.
     const bool may_change = !view_change_.is_removed() && view_change_.has_majority();

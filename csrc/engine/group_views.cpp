@@ -49,7 +49,7 @@ void Group::send_view(Rank to, const ViewMessage& message) {
 
 void Group::on_view_frame(Rank from, const FrameHeader& header) {
   const auto bytes = peer(from).read_view(header);
-  if (!bytes || is_leaving_ || end_reason_) return;
+  if (!bytes || life_.is_leaving() || life_.has_ended()) return;
   auto message = membership::decode_view_message(*bytes, options_.size);
   if (!message) return peer(from).give_up(message.status());
   const Status taken = view_change_.on_message(from, *message, clock_->now());
@@ -477,7 +477,7 @@ void Group::note_acked(Rank from, uint64_t acked) {
 // A failed operation counts as acknowledged, but has no result. A member that has not
 // called it does not know if it may skip.
 void Group::note_failed(uint64_t seq, const Status& why) {
-  if (!refusal_ && !end_reason_) keeper_.note_failed(seq, why);
+  if (!refusal_ && !life_.has_ended()) keeper_.note_failed(seq, why);
 }
 
 // Note [an error reaches all members]
