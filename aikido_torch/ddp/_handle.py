@@ -225,8 +225,8 @@ class Handle:
         where `every(n)` is true.
 
         Returns:
-            The number of applied optimizer steps, as an int that also says how; 0 for
-            a rank that is up to date.
+            The applied optimizer steps: `.steps` of them, and how. It counts as that
+            number in `step += handle.catch_up()`; 0 for a rank that is up to date.
 
         Raises:
             ConfigError: a copied state does not fit; raised on all ranks, nothing of it

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from aikido_torch._backend import option_of
 from aikido_torch.errors import PeerLostError, RetryLaterError
+from aikido_torch.recovery._catch_up import CatchUp
 from aikido_torch.recovery._catch_up_policy import StateCopy
 from aikido_torch.recovery._end_check import EndCheck
 from aikido_torch.recovery._state import TrainingState
@@ -101,7 +102,7 @@ class Returning(Protocol):
     def _answer(self) -> None:
         """Sends the state to ranks that have asked for it."""
 
-    def catch_up(self) -> int:
+    def catch_up(self) -> CatchUp:
         """Brings this rank up to date."""
 
 
