@@ -34,7 +34,7 @@ def main() -> None:
     # end: watch
     future = None
     if rank == 0:
-        future = trace.arm(FIRST, LAST)  # any rank can ask for a trace of all ranks
+        future = trace.capture_steps(FIRST, LAST)  # any rank can ask for all ranks
     for batch in loader:
         optimizer.zero_grad()
         time.sleep(0.02 if rank == 2 else 0.005)  # rank 2 computes longer

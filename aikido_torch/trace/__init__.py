@@ -18,19 +18,21 @@ program, `attribute(facts_of([read(file) for file in files]))` names the culprit
 
 A job that called `watch` can also be traced from outside, at given steps: `python -m
 aikido_torch.trace arm --steps 100:104 --output all.json`, or from any of its ranks:
-`aikido_torch.trace.arm(100, 104, output="all.json")`. `follow()` traces repeatedly, and
-passes the verdicts to the straggler policies.
+`aikido_torch.trace.capture_steps(100, 104, output="all.json")`. `auto_advise()` traces
+repeatedly, and passes the verdicts to the straggler policies.
 
 Before that nothing is recorded, at nearly no cost. Each thread of a rank has room for
 32,768 spans. Further spans are dropped and counted.
 """
 
-from aikido_torch.trace.analyze._advise import advise, follow
+from typing import NoReturn
+
+from aikido_torch.trace.analyze._advise import apply_advice, auto_advise
 from aikido_torch.trace.analyze._attribute import attribute
 from aikido_torch.trace.analyze._step_facts import facts_of
 from aikido_torch.trace.export._flight import write_flight_recorder
 from aikido_torch.trace.export._metrics import serve
-from aikido_torch.trace.export._request import arm
+from aikido_torch.trace.export._request import capture_steps
 from aikido_torch.trace.export._text import report
 from aikido_torch.trace.record._dump import read
 from aikido_torch.trace.record._log import log_events
@@ -38,11 +40,11 @@ from aikido_torch.trace.record._record import save, start, stop
 from aikido_torch.trace.record._watch import watch
 
 __all__ = [
-    "advise",
-    "arm",
+    "apply_advice",
     "attribute",
+    "auto_advise",
+    "capture_steps",
     "facts_of",
-    "follow",
     "log_events",
     "read",
     "report",
@@ -53,3 +55,17 @@ __all__ = [
     "watch",
     "write_flight_recorder",
 ]
+
+_RENAMED = {
+    "advise": "apply_advice",
+    "arm": "capture_steps",
+    "follow": "auto_advise",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _RENAMED:
+        raise AttributeError(
+            f"aikido_torch.trace.{name} has a new name: {_RENAMED[name]}."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,7 +27,7 @@ from aikido_torch.trace.analyze._verdict import Verdict
 from aikido_torch.trace.record._dump import read
 from aikido_torch.trace.record._trace_store import Board, collect, own_connection
 
-__all__ = ["Following", "advise", "follow"]
+__all__ = ["Following", "apply_advice", "auto_advise"]
 
 _LOOK_S = 0.25
 _LONGEST_S = 1e6
@@ -37,7 +37,7 @@ _TRIES = 3
 _HEARD_S = 1.0
 
 
-def advise(
+def apply_advice(
     verdicts: Verdict | Iterable[Verdict], *, group: dist.ProcessGroup | None = None
 ) -> dict[int, Advice]:
     """Tells the straggler policies of a group why ranks are late, until the next call.
@@ -82,7 +82,7 @@ def _tell(
     return {member: said[member] for member in members if member in said}
 
 
-def follow(
+def auto_advise(
     *,
     every_s: float = 30.0,
     steps: int = 5,
@@ -92,9 +92,9 @@ def follow(
 
     Call it on each rank after `watch`. A thread of the first rank of the group asks all
     ranks of the job for a trace of `steps` steps, and gives the advice to the members
-    of the group (`advise`). If the trace of a rank is missing, no advice is given. A
-    slow link is remembered for ten verdicts that do not name it. Use it for one group
-    of a job only, because only one trace can be made at a time.
+    of the group (`apply_advice`). If the trace of a rank is missing, no advice is
+    given. A slow link is remembered for ten verdicts that do not name it. Use it for
+    one group of a job only, because only one trace can be made at a time.
 
     Args:
         every_s: seconds from one trace to the next.
@@ -111,11 +111,12 @@ def follow(
     backend = backend_of(group)
     if not isinstance(steps, int) or steps < 3:
         raise ConfigError(
-            f"follow: steps is {steps}; what is steady takes 3 at least to be seen."
+            f"auto_advise: steps is {steps}; it takes 3 at least to see what is steady."
         )
     if not 0 < every_s <= _LONGEST_S:
         raise ConfigError(
-            f"follow: every_s is {every_s}; give seconds above 0, up to {_LONGEST_S:g}."
+            f"auto_advise: every_s is {every_s}; give seconds above 0, up to "
+            f"{_LONGEST_S:g}."
         )
     board = Board(own_connection(_get_default_store()))
     board.num_ranks()  # raises if no rank listens
@@ -125,7 +126,7 @@ def follow(
 
 
 class Following:
-    """Handle of `follow`. For any thread."""
+    """Handle of `auto_advise`. For any thread."""
 
     def __init__(
         self,
@@ -250,5 +251,5 @@ class Following:
         elif not self._has_warned:
             self._has_warned = True
             notes = " ".join(found.notes)
-            warnings.warn(f"trace.follow has no verdict: {notes}", stacklevel=1)
+            warnings.warn(f"trace.auto_advise has no verdict: {notes}", stacklevel=1)
         return True

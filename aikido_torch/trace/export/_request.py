@@ -23,10 +23,10 @@ from aikido_torch.trace.record._dump import (
 )
 from aikido_torch.trace.record._trace_store import Board, collect, own_connection
 
-__all__ = ["arm", "ask", "check_places", "fetch", "write"]
+__all__ = ["ask", "capture_steps", "check_places", "fetch", "write"]
 
 
-def arm(
+def capture_steps(
     first: int,
     last: int | None = None,
     *,
@@ -62,8 +62,8 @@ def arm(
     last = first if last is None else last
     if not 0 <= first <= last:
         raise ConfigError(
-            f"arm: the steps are {first} to {last}; give the first and the last, such "
-            "as 100 and 105."
+            f"capture_steps: the steps are {first} to {last}; give the first and the "
+            "last, such as 100 and 105."
         )
     places = [None if place is None else Path(place) for place in (output, folder)]
     check_places(*places)
@@ -78,7 +78,10 @@ def ask(
     *,
     timeout_s: float,
 ) -> "Future[list[Dump]]":
-    """Does the work of `arm` for any store; the thread has its own connection to it."""
+    """Does the work of `capture_steps` for any store.
+
+    The thread has its own connection to the store.
+    """
     board = Board(own_connection(store))
     board.num_ranks()  # raises if no rank listens
     result: Future[list[Dump]] = Future()
@@ -91,7 +94,7 @@ def ask(
             )
             traces, more = write(board, number, found, output=output, folder=folder)
             for note in notes + more:
-                warnings.warn(f"trace.arm: {note}", stacklevel=1)
+                warnings.warn(f"trace.capture_steps: {note}", stacklevel=1)
             result.set_result(traces)
         except Exception as error:
             result.set_exception(error)

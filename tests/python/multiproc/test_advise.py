@@ -33,7 +33,7 @@ def owners_follow(rank, size):
         ("network out", set(range(size)) - {SLOW}),
         ("compute", set(range(size))),
     ]:
-        trace.advise(Verdict(cause, SLOW, "steady", 0.1, 0, 4, "A sentence."))
+        trace.apply_advice(Verdict(cause, SLOW, "steady", 0.1, 0, 4, "A sentence."))
         num = torch.zeros(1)
         # The change of owners is a new view. Later calls use it.
         for _ in range(200):
@@ -57,7 +57,7 @@ def train_and_follow(rank, size):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     watch = trace.watch(model, optimizer)
     dist.barrier()
-    following = trace.follow(every_s=0.5, steps=4)
+    following = trace.auto_advise(every_s=0.5, steps=4)
     num_heard = torch.zeros(1)
     end = time.monotonic() + 40
     while num_heard.item() < size and time.monotonic() < end:

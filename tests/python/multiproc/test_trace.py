@@ -369,7 +369,7 @@ def train_and_arm(rank, size, file):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     watch = trace.watch(model, optimizer)
     dist.barrier()
-    asked = trace.arm(30, 33, output=file) if rank == 1 else None
+    asked = trace.capture_steps(30, 33, output=file) if rank == 1 else None
     done = torch.zeros(1)
     while not done.item():
         optimizer.zero_grad()

@@ -14,9 +14,9 @@ def verdict(cause, rank, pattern="steady", step=0):
 
 
 def test_named_members_appear_in_the_advice(group_of_one):
-    assert trace.advise(verdict("compute", 0)) == {0: "caller"}
-    assert trace.advise([verdict("compute", 5)], group=group_of_one) == {}
-    assert trace.advise([]) == {}
+    assert trace.apply_advice(verdict("compute", 0)) == {0: "caller"}
+    assert trace.apply_advice([verdict("compute", 5)], group=group_of_one) == {}
+    assert trace.apply_advice([]) == {}
 
 
 def test_a_backend_refuses_unknown_ranks_and_unknown_advice(group_of_one):
@@ -37,13 +37,26 @@ def test_without_a_group_or_with_invalid_numbers_it_is_refused(group_of_one):
         ({}, "No rank of this job listens"),
     ]:
         with pytest.raises(ConfigError, match=text):
-            trace.follow(**arguments)
+            trace.auto_advise(**arguments)
     import torch.distributed as dist
 
     dist.destroy_process_group()
-    for call in (trace.follow, lambda: trace.advise([])):
+    for call in (trace.auto_advise, lambda: trace.apply_advice([])):
         with pytest.raises(ConfigError, match="no process group"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("arm", "capture_steps"), ("follow", "auto_advise"), ("advise", "apply_advice")],
+)
+def test_an_old_name_is_refused_with_the_new_name(old, new):
+    assert callable(getattr(trace, new))
+    text = f"aikido_torch.trace.{old} has a new name: {new}"
+    with pytest.raises(AttributeError, match=text):
+        getattr(trace, old)
+    with pytest.raises(AttributeError, match="has no attribute 'steps'"):
+        trace.steps  # noqa: B018
 
 
 def test_a_board_keeps_the_last_verdict_of_each_group():

@@ -96,4 +96,4 @@ def test_an_unanswered_request_of_a_rank_raises_from_its_result():
 )
 def test_an_invalid_request_gives_a_clear_error(group_of_one, steps, more, text):
     with pytest.raises(ConfigError, match=text):
-        trace.arm(*steps, **more)
+        trace.capture_steps(*steps, **more)
