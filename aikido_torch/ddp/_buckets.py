@@ -3,13 +3,20 @@
 """The bucket layout of DistributedDataParallel, to replay committed results."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-__all__ = ["Bucket", "Slice", "gradients_from", "lay_out", "stride_of_gradient"]
+__all__ = [
+    "Bucket",
+    "ModelBuckets",
+    "Slice",
+    "gradients_from",
+    "lay_out",
+    "stride_of_gradient",
+]
 
 
 @dataclass(frozen=True)
@@ -118,3 +125,68 @@ def _gradient(s: Slice, scratch: torch.Tensor, *, is_view: bool) -> torch.Tensor
     view = scratch.as_strided(s.size, stride, s.offset)
     memory = torch.empty_strided(s.size, stride, dtype=view.dtype, device=view.device)
     return memory.copy_(view)
+
+
+class ModelBuckets:
+    """The buckets of a model, as its last strict step has laid them out.
+
+    DistributedDataParallel may lay its buckets out anew in each strict step. Their
+    layout is final after the last one, and results can be replayed from then on. For
+    the thread that trains.
+
+    Args:
+        are_views: as in `gradients_from`.
+    """
+
+    def __init__(self, *, are_views: bool) -> None:
+        self._are_views = are_views
+        self._by_index: dict[int, Bucket] = {}
+        self._unused: set[int] = set()
+        self.parameter_ids: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_index)
+
+    def __getitem__(self, index: int) -> Bucket:
+        return self._by_index[index]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all gradients in the buckets."""
+        return sum(bucket.scratch.nbytes for bucket in self._by_index.values())
+
+    def in_order(self) -> list[Bucket]:
+        """The buckets in the order in which they are reduced."""
+        return [self._by_index[index] for index in sorted(self._by_index)]
+
+    def lay_out(self, bucket: GradBucket) -> None:
+        """A hook of a strict step has got `bucket`."""
+        self._by_index[bucket.index()] = lay_out(bucket)
+
+    def end_strict_step(self, last_index: int) -> None:
+        """The bucket `last_index` was the last of a strict step."""
+        # The rebuild of buckets may have left fewer of them.
+        for index in [i for i in self._by_index if i > last_index]:
+            del self._by_index[index]
+        self.parameter_ids = {id(s.parameter) for s in self._slices()}
+
+    def note_unused(self) -> None:
+        """Call it after the backward of a strict step.
+
+        Some parameters may never have a gradient, which a bucket cannot show.
+        """
+        self._unused = {
+            id(s.parameter) for s in self._slices() if s.parameter.grad is None
+        }
+
+    def gradients(self, others: Iterable[torch.Tensor]) -> AbstractContextManager[None]:
+        """Context of `gradients_from` for these buckets and `others`."""
+        return gradients_from(
+            list(self._by_index.values()),
+            are_views=self._are_views,
+            unused=self._unused,
+            others=others,
+        )
+
+    def _slices(self) -> list[Slice]:
+        return [s for bucket in self._by_index.values() for s in bucket.slices]

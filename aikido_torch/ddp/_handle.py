@@ -21,7 +21,7 @@ from aikido_torch._job_ranks import say_both
 from aikido_torch._steps import tell_passed
 from aikido_torch.data._backups import Backups
 from aikido_torch.ddp._accumulation import Accumulation
-from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
+from aikido_torch.ddp._buckets import ModelBuckets
 from aikido_torch.ddp._carrying import Carrying
 from aikido_torch.ddp._loop_calls import LoopCalls
 from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
@@ -113,13 +113,10 @@ class Handle:
         self._batches_per_step = batches_per_step
         self._batches = Accumulation(batches_per_step, first_step=self._first_step)
         self._backups = backups
-        self._buckets: dict[int, Bucket] = {}
+        self._buckets = ModelBuckets(are_views=bool(model.gradient_as_bucket_view))
         is_carrying = carries_late and policy != WaitAll()
         self._carrying = Carrying(self._backend.place[0], is_on=is_carrying)
         self._scale = 1.0
-        self._are_views = bool(model.gradient_as_bucket_view)
-        self._unused: set[int] = set()
-        self._in_buckets: set[int] = set()
         self._exchange: StateTransfer | None = None
         self._goal = ANY_STEP  # the step up to which catch_up may go
         self._leaves = getattr(policy, "log_full", "wait") == "leave"
@@ -373,7 +370,7 @@ class Handle:
             now = _catch_up_policy.Situation(
                 steps_behind=behind,
                 steps_held=min(behind, self._steps_held()),
-                gradient_bytes=sum(b.scratch.nbytes for b in self._buckets.values()),
+                gradient_bytes=self._buckets.nbytes,
                 state_bytes=self._state.nbytes() if may_copy else 0,
                 may_copy=may_copy and not self._backend.is_waited_for,
             )
@@ -392,9 +389,9 @@ class Handle:
     def _replay(self) -> None:
         # The results have been received, so these calls send nothing and return at
         # once.
-        for index in sorted(self._buckets):
+        for bucket in self._buckets.in_order():
             self._start(
-                self._buckets[index].scratch,
+                bucket.scratch,
                 self._policy,
                 data_shard=self._backups.replayed_data_shard(self.steps),
             ).wait()
@@ -404,11 +401,8 @@ class Handle:
         self._end_step("replayed")
         self.replayed_steps += 1
         self._calls.on_replayed(self.steps, self._book.outcomes[-1])
-        gradients = gradients_from(
-            list(self._buckets.values()),
-            are_views=self._are_views,
-            unused=self._unused,
-            others=[p for g in self._optimizer.param_groups for p in g["params"]],
+        gradients = self._buckets.gradients(
+            others=[p for g in self._optimizer.param_groups for p in g["params"]]
         )
         with gradients, self._audit.replaying():
             self._apply()
@@ -530,7 +524,7 @@ class Handle:
                 self._scale = self._state.gradient_scale()
         strict = not self._is_laid_out()
         if strict:
-            self._buckets[bucket.index()] = lay_out(bucket)
+            self._buckets.lay_out(bucket)
             is_sum = self._backups.prepare_strict(bucket.buffer())
             op = _SUM if is_sum else _MEAN
             work = self._start(bucket.buffer(), self._wait_all, op=op)
@@ -547,25 +541,17 @@ class Handle:
             self._state_check.begin(self.steps)
         if bucket.is_last():
             after_backward(self._calls.check)
-            self._audit.on_backward(self.steps, None if strict else self._in_buckets)
+            in_buckets = None if strict else self._buckets.parameter_ids
+            self._audit.on_backward(self.steps, in_buckets)
             self._state_check.on_last_hook()
             if strict:
-                # Some parameters may never have a gradient, which a bucket cannot show.
-                after_backward(self._note_unused)
-                # The rebuild of buckets may have left fewer of them.
-                for index in [i for i in self._buckets if i > bucket.index()]:
-                    del self._buckets[index]
-                slices = [s for b in self._buckets.values() for s in b.slices]
-                self._in_buckets = {id(s.parameter) for s in slices}
+                after_backward(self._buckets.note_unused)
+                self._buckets.end_strict_step(bucket.index())
             self._end_step("own", collect=False)
             leave_quiet_steps(self)
 
         # In place: for an excluded rank, the own gradient in the bucket is the value.
         return _C.hook_work(work, bucket.buffer(), self._rescue)
-
-    def _note_unused(self) -> None:
-        slices = [s for b in self._buckets.values() for s in b.slices]
-        self._unused = {id(s.parameter) for s in slices if s.parameter.grad is None}
 
     def _end_step(
         self,

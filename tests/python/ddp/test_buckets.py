@@ -7,6 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch.ddp._buckets import (
     Bucket,
+    ModelBuckets,
     Slice,
     gradients_from,
     lay_out,
@@ -146,3 +147,60 @@ def test_gradients_are_read_back_in_the_layout_in_which_they_were_written(
         for name, p in net.named_parameters():
             assert torch.equal(p.grad, expected[name]), name
             assert strides(p.grad) == strides(expected[name]), name
+
+
+class _Bucket:
+    """Parameters of two elements each in one bucket of a hook."""
+
+    def __init__(self, index, *parameters):
+        self._index, self._parameters = index, parameters
+        self._buffer = torch.ones(2 * len(parameters))
+
+    def index(self):
+        return self._index
+
+    def buffer(self):
+        return self._buffer
+
+    def parameters(self):
+        return list(self._parameters)
+
+    def gradients(self):
+        return list(self._buffer.split(2))
+
+
+def test_the_buckets_of_a_model_are_those_of_its_last_strict_step():
+    a, b, c = (torch.zeros(2) for _ in range(3))
+    buckets = ModelBuckets(are_views=False)
+    assert len(buckets) == 0
+    assert buckets.parameter_ids == set()
+    for index, parameter in enumerate((a, b, c)):
+        buckets.lay_out(_Bucket(index, parameter))
+    buckets.end_strict_step(2)
+    assert len(buckets) == 3
+    # The second step has fewer buckets, and one parameter less.
+    buckets.lay_out(_Bucket(1, b))
+    buckets.lay_out(_Bucket(0, c))
+    buckets.end_strict_step(1)
+    assert len(buckets) == 2
+    assert buckets.parameter_ids == {id(b), id(c)}
+    assert buckets.nbytes == 2 * 2 * 4
+    first, second = (bucket.slices[0].parameter for bucket in buckets.in_order())
+    assert first is c
+    assert second is b
+    assert buckets[1].slices[0].parameter is b
+
+
+def test_parameters_without_a_gradient_in_strict_steps_get_none_in_a_replay():
+    a, b = torch.zeros(2), torch.zeros(2)
+    buckets = ModelBuckets(are_views=False)
+    buckets.lay_out(_Bucket(0, a, b))
+    buckets.end_strict_step(0)
+    a.grad = torch.ones(2)
+    buckets.note_unused()
+    a.grad = None
+    buckets[0].scratch.copy_(torch.arange(4.0))
+    with buckets.gradients(others=[]):
+        assert a.grad.tolist() == [0, 1]
+        assert b.grad is None
+    assert a.grad is None
