@@ -21,6 +21,7 @@ asked reaches the step without the waiting rank, and the two cannot wait for eac
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,6 +40,14 @@ _Notes = dict[int, dict[str, int]]  # digests of the parts of a state, by step
 # Steps from a digest until a rank that differs has the state of another rank: the
 # digests arrive after one step, the answer one step later, or some more on a slow link.
 _REPAIR_STEPS = 5
+
+
+@dataclass
+class _LastEqual:
+    """The last digest of this rank that equalled that of the majority."""
+
+    step: int
+    num_replayed: int = 0  # steps that were replayed since
 
 
 class StateCheck:
@@ -86,9 +95,7 @@ class StateCheck:
         self._votes = Votes(self._own, size)
         self._digesting: Digesting | None = None
         self._digests: dict[int, StateDigest] = {}  # the last two digests of this rank
-        self._num_replayed = 0  # steps that were replayed since the last equal digest
-        # The step of the last digest that equalled that of the majority.
-        self._equal_at = 0
+        self._last_equal = _LastEqual(step=0)
         self._verdict: VoteResult | None = None  # set if this rank differs
         self._fetch: Fetch | None = None
         self.failure: RanksDifferError | None = None
@@ -156,7 +163,7 @@ class StateCheck:
 
     def on_replay(self, step: int) -> None:
         """Called before a replay of `step`."""
-        self._num_replayed += 1
+        self._last_equal.num_replayed += 1
         self.begin(step)
         self._send()
 
@@ -175,7 +182,7 @@ class StateCheck:
 
     def _note_equal(self, step: int) -> None:
         self._verdict, self._repaired_at = None, step
-        self._num_replayed, self._equal_at = 0, step
+        self._last_equal = _LastEqual(step)
 
     def digest_notes(self) -> _Notes:
         """The parts of this rank's digests by step, for a rank that copies the
@@ -255,7 +262,7 @@ class StateCheck:
             self._votes.add(rank, step, digest)
         for verdict in self._votes.decide():
             if self._own not in verdict.differing:
-                self._num_replayed, self._equal_at = 0, verdict.step
+                self._last_equal = _LastEqual(verdict.step)
             elif verdict.step > self._repaired_at:
                 self._verdict = verdict
 
@@ -321,14 +328,15 @@ class StateCheck:
     def _reason(self) -> str:
         found = "; ".join(self._reasons)
         reasons = f" ({found})" if found else ""
-        if self._num_replayed == 0:
+        since, num_replayed = self._last_equal.step, self._last_equal.num_replayed
+        if num_replayed == 0:
             return (
-                f"since step {self._equal_at} this rank has replayed nothing, so its "
+                f"since step {since} this rank has replayed nothing, so its "
                 "loop changes parameters, gradients or options in another way than the "
                 f"others{reasons}, or its processor computes with other rounding."
             )
         return (
-            f"since step {self._equal_at} this rank has replayed "
-            f"{self._num_replayed} steps, and its loop does something in a step that "
+            f"since step {since} this rank has replayed "
+            f"{num_replayed} steps, and its loop does something in a step that "
             f"aikido_torch.ddp.register was not told of{reasons}."
         )
