@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "bind/named_types.h"
 #include "bind/register.h"
 #include "c10d/common/device_memory.h"
 #include "c10d/common/error.h"
@@ -26,6 +27,19 @@ namespace {
 
 namespace py = pybind11;
 using adapter::DeviceMemory;
+using adapter::Ipc;
+using adapter::NcclRoute;
+
+constexpr char kInnerFinder[] =
+    "collections.abc.Callable[[torch._C._distributed_c10d.Backend, str, torch.device, "
+    "torch._C._distributed_c10d.Store | None, datetime.timedelta], "
+    "torch._C._distributed_c10d.Backend | None]";
+// May return None, and may get None as the store.
+using InnerFinder = Named<py::function, kInnerFinder>;
+
+// The class of capsules has a name in Python from 3.13 on only.
+constexpr char kCapsule[] = "typing.Any";
+using Capsule = Named<py::capsule, kCapsule>;
 
 std::shared_ptr<DeviceMemory> memory_of(c10::Device device) {
   if (auto memory = DeviceMemory::of(device.type())) return memory;
@@ -64,25 +78,33 @@ void register_devices(py::module_& m) {
 #if AIKIDO_HAS_CUDA
   DeviceMemory::offer(c10::kCUDA, adapter::make_cuda_memory());
 #endif
-  m.def("set_inner_finder", &adapter::NcclRoute::set_finder, py::arg("finder"),
-        "Who says by what strict calls with tensors on devices go.");
-  m.def("set_ipc_finder", &adapter::Ipc::set_finder, py::arg("finder"),
-        "Who says whether all_reduces of tensors on devices go in their memory.");
+  m.def(
+      "set_inner_finder",
+      [](const InnerFinder& finder) {
+        NcclRoute::set_finder(finder.cast<NcclRoute::Finder>());
+      },
+      py::arg("finder"),
+      "Sets the function that returns the backend for strict calls with tensors on "
+      "devices. None: the tensors are staged in host memory.");
+  m.def("set_ipc_finder", &Ipc::set_finder, py::arg("finder"),
+        "Sets the function that decides whether all_reduces of tensors on devices use "
+        "the shared memory of the devices.");
   m.def("share_device_memory", &share, py::arg("tensor"),
-        "The handle by which other processes of this host reach the memory of a "
-        "contiguous tensor on a device, for as long as it lives.");
+        "A handle by which other processes of this host can open the memory of a "
+        "contiguous tensor on a device, as long as the tensor exists.");
   m.def("try_device_memory", &try_sum, py::arg("tensor"), py::arg("handles"),
-        "Adds up a float32 and those that others have shared, in the memory of all; "
-        "raises where that cannot be.");
+        "Adds up a float32 tensor of one element and the shared ones of other "
+        "processes, and writes the sum to all of them. Raises if that is impossible.");
   m.def(
       "offer_device_memory",
-      [](const std::string& type, const py::capsule& memory) {
+      [](const std::string& type, const Capsule& memory) {
         DeviceMemory::offer(c10::Device(type).type(),
                             *memory.get_pointer<std::shared_ptr<DeviceMemory>>());
       },
       py::arg("type"), py::arg("memory"),
-      "How processes share memory of a type of device: a capsule with a "
-      "std::shared_ptr<DeviceMemory> (csrc/c10d/common/device_memory.h).");
+      "Registers the way in which processes share memory of a type of device. "
+      "memory: a capsule with a std::shared_ptr<DeviceMemory> "
+      "(csrc/c10d/common/device_memory.h).");
 }
 
 }  // namespace aikido::bind

@@ -32,8 +32,8 @@ std::vector<uint64_t> digests(const std::vector<at::Tensor>& tensors) {
 
 void register_digest(py::module_& m) {
   m.def("digests", &digests, py::arg("tensors"),
-        "A 64-bit digest of the bits of each tensor, as they lie in memory. Releases "
-        "Python's lock. ValueError: one is not dense or not in host memory.");
+        "A 64-bit digest of the bytes of each tensor. Releases Python's lock. Raises "
+        "ValueError for a tensor that is not dense or not in host memory.");
 }
 
 }  // namespace aikido::bind

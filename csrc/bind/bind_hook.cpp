@@ -125,12 +125,11 @@ void register_hook(py::module_& m) {
   m.def(
       "hook_work",
       [](const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
-         py::object rescue) {
-        return hook_work(work, value, shared(std::move(rescue)));
-      },
+         Rescue rescue) { return hook_work(work, value, shared(std::move(rescue))); },
       py::arg("work"), py::arg("value"), py::arg("rescue"),
-      "A work whose future has `value` as a hook gives it, once `work` is over, or "
-      "its error unless rescue(error) returns True.");
+      "A work for a communication hook. When `work` has ended, its future has `value`. "
+      "If `work` has failed, the future has the error, unless rescue(error) returns "
+      "True.");
 }
 
 }  // namespace aikido::bind

@@ -168,8 +168,8 @@ NamedBatchPlan plan_batches(const Graph& graph, const Names& order,
 }
 
 void register_graph(py::module_& m) {
-  py::class_<LinkCost>(m, "LinkCost",
-                       "What a transfer takes: alpha_s seconds, and beta_s a byte.")
+  py::class_<LinkCost>(
+      m, "LinkCost", "Time of a transfer: alpha_s seconds, plus beta_s for each byte.")
       .def(py::init([](double alpha_s, double beta_s) {
              const LinkCost link{alpha_s, beta_s};
              adapter::raise_if_failed(cost::validate(link));
@@ -178,9 +178,9 @@ void register_graph(py::module_& m) {
            py::kw_only(), py::arg("alpha_s"), py::arg("beta_s"))
       .def_readonly("alpha_s", &LinkCost::alpha_s)
       .def_readonly("beta_s", &LinkCost::beta_s)
-      .def("time_s", &LinkCost::time_s, py::arg("bytes"), "Of so many bytes.");
-  py::class_<Op>(m, "Op",
-                 "What is computed, or transferred, in one iteration of a training.")
+      .def("time_s", &LinkCost::time_s, py::arg("bytes"),
+           "Seconds for a transfer of this size.");
+  py::class_<Op>(m, "Op", "A computation or a transfer of one iteration of a training.")
       .def_readonly("name", &Op::name)
       .def_readonly("time_s", &Op::time_s)
       .def_readonly("bytes", &Op::bytes)
@@ -192,17 +192,18 @@ void register_graph(py::module_& m) {
             return Op{std::move(name), OpKind::kCompute, time_s, 0};
           },
           py::arg("name"), py::kw_only(), py::arg("time_s"),
-          "Something that takes a processor for so long.")
+          "A computation that takes a processor for this time.")
       .def_static(
           "transfer",
           [](std::string name, double time_s, double bytes) {
             return Op{std::move(name), OpKind::kTransfer, time_s, bytes};
           },
           py::arg("name"), py::kw_only(), py::arg("time_s") = 0.0,
-          py::arg("bytes") = 0.0, "Something that takes the link for so long.");
-  py::class_<Graph>(m, "OpGraph",
-                    "Ops of one iteration, and which needs which: edges are pairs of "
-                    "names, what is needed first.")
+          py::arg("bytes") = 0.0, "A transfer that takes the link for this time.");
+  py::class_<Graph>(
+      m, "OpGraph",
+      "Ops of one iteration, and their edges: pairs of names, of which the "
+      "second op needs the first.")
       .def(
           py::init([](std::vector<Op> ops, const NamedEdges& edges) {
             return adapter::value_or_raise(ordering::make_graph(std::move(ops), edges));
@@ -222,13 +223,13 @@ void register_graph(py::module_& m) {
                                return names_of(graph, ordering::transfers_of(graph));
                              })
       .def("with_link", &ordering::with_link, py::arg("link"),
-           "The same with times of transfers as this link has it.");
+           "The graph with the times that this link has for the transfers.");
 }
 
 void register_results(py::module_& m) {
   using ordering::Bounds;
-  py::class_<Bounds>(m, "Bounds",
-                     "Of the time of an iteration on one link and one processor.")
+  py::class_<Bounds>(
+      m, "Bounds", "Bounds for the time of an iteration on one link and one processor.")
       .def_readonly("communication_s", &Bounds::communication_s)
       .def_readonly("computation_s", &Bounds::computation_s)
       .def_property_readonly("upper_s", &Bounds::upper_s)
@@ -236,13 +237,13 @@ void register_results(py::module_& m) {
       .def_property_readonly("ratio", &Bounds::ratio)
       .def_property_readonly("speed_up", &Bounds::speed_up)
       .def("efficiency", &Bounds::efficiency, py::arg("makespan_s"),
-           "1 where all overlaps that can, 0 where nothing does.");
-  py::class_<NamedSpan>(m, "OpSpan", "When an op ran, without a pause.")
+           "1 with full overlap, 0 without overlap.");
+  py::class_<NamedSpan>(m, "OpSpan", "Time in which an op ran without a pause.")
       .def_readonly("op", &NamedSpan::op)
       .def_readonly("processor", &NamedSpan::processor)
       .def_readonly("begin_s", &NamedSpan::begin_s)
       .def_readonly("end_s", &NamedSpan::end_s);
-  py::class_<NamedTimeline>(m, "Timeline", "One iteration: when each op ran.")
+  py::class_<NamedTimeline>(m, "Timeline", "Times of all ops of one iteration.")
       .def_readonly("makespan_s", &NamedTimeline::makespan_s)
       .def_readonly("spans", &NamedTimeline::spans)
       .def_readonly("done_s", &NamedTimeline::done_s)
@@ -251,7 +252,8 @@ void register_results(py::module_& m) {
     return [field](const NamedWindow& named) { return named.window.*field; };
   };
   using ordering::Window;
-  py::class_<NamedWindow>(m, "TransferWindow", "From when to when a transfer could go.")
+  py::class_<NamedWindow>(m, "TransferWindow",
+                          "Time window of a transfer: from ready to its first use.")
       .def_readonly("transfer", &NamedWindow::transfer)
       .def_property_readonly("ready_s", of_window(&Window::ready_s))
       .def_property_readonly("first_use_s", of_window(&Window::first_use_s))
@@ -261,12 +263,12 @@ void register_results(py::module_& m) {
     return [field](const NamedBatch& named) { return named.batch.*field; };
   };
   using ordering::Batch;
-  py::class_<NamedBatch>(m, "TransferBatch", "Transfers that go together as one.")
+  py::class_<NamedBatch>(m, "TransferBatch", "Transfers that are sent as one.")
       .def_readonly("transfers", &NamedBatch::transfers)
       .def_property_readonly("bytes", of_batch(&Batch::bytes))
       .def_property_readonly("begin_s", of_batch(&Batch::begin_s))
       .def_property_readonly("end_s", of_batch(&Batch::end_s));
-  py::class_<NamedBatchPlan>(m, "BatchPlan", "Batches in the order in which they go.")
+  py::class_<NamedBatchPlan>(m, "BatchPlan", "Batches in the order of sending.")
       .def_readonly("batches", &NamedBatchPlan::batches)
       .def_readonly("end_s", &NamedBatchPlan::end_s)
       .def_readonly("graph", &NamedBatchPlan::graph);
@@ -343,10 +345,10 @@ void register_costs(py::module_& m) {
       },
       py::kw_only(), py::arg("bytes"), py::arg("hops"), py::arg("most"),
       py::arg("link"), "aikido_torch.ordering.pipelining_depth without its defaults.");
-  py::class_<LinkFit>(m, "LinkFit",
-                      "What a link takes, from transfers that were seen, one after "
-                      "another. Stalled transfers do not move it; a rate that changed "
-                      "does at the `change`-th sample of it.")
+  py::class_<LinkFit>(
+      m, "LinkFit",
+      "Estimate of a link's cost from measured transfers. Stalled transfers "
+      "do not change it. A changed rate does, at its `change`-th sample.")
       .def(py::init([](size_t window, size_t change, double tolerance) {
              return adapter::value_or_raise(LinkFit::make({window, change, tolerance}));
            }),
@@ -359,7 +361,7 @@ void register_costs(py::module_& m) {
             adapter::raise_if_failed(fit.add(bytes, seconds));
           },
           py::kw_only(), py::arg("bytes"), py::arg("seconds"),
-          "A transfer of so many bytes took so long.")
+          "Adds a measured transfer.")
       .def_property_readonly("link", &LinkFit::link)
       .def_property_readonly("size", &LinkFit::size)
       .def_property_readonly("changes", &LinkFit::changes);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bind/named_types.h"
 #include "bind/register.h"
 #include "bind/values.h"
 #include "c10d/common/error.h"
@@ -25,6 +26,11 @@ using pipeline::Profile;
 
 // In Python, layers are identified by their ids.
 using NamedEdges = std::vector<std::pair<std::string, std::string>>;
+
+constexpr char kLayers[] = "collections.abc.Sequence[aikido_torch._C.Layer]";
+using AnyLayers = Named<py::object, kLayers>;
+constexpr char kEdges[] = "collections.abc.Sequence[tuple[str, str]]";
+using AnyEdges = Named<py::object, kEdges>;
 
 struct NamedStage {
   std::vector<std::string> layers;
@@ -121,10 +127,9 @@ double number_of(const char* name, const std::string& id, const py::object& valu
       concat(name, " of layer \"", printable(id), "\" has ", repr_of(value), wanted));
 }
 
-Layer make_layer(const py::object& id, const py::object& description,
-                 const py::object& forward_ms, const py::object& backward_ms,
-                 const py::object& activation_bytes,
-                 const py::object& parameter_bytes) {
+Layer make_layer(const AnyText& id, const AnyText& description,
+                 const AnyNumber& forward_ms, const AnyNumber& backward_ms,
+                 const AnyNumber& activation_bytes, const AnyNumber& parameter_bytes) {
   const std::string name = text_of("id", id);
   return {name,
           text_of("description", description),
@@ -144,7 +149,7 @@ T cast_or_refuse(const py::object& value, const char* wanted) {
   }
 }
 
-Profile make_profile(const py::object& layers, const py::object& edges) {
+Profile make_profile(const AnyLayers& layers, const AnyEdges& edges) {
   auto all = cast_or_refuse<std::vector<Layer>>(layers, "layers is a list of Layer");
   const auto named =
       cast_or_refuse<NamedEdges>(edges, "edges is a list of pairs of ids of layers");
@@ -206,7 +211,7 @@ NamedPlan partition(const Profile& profile, std::vector<int> machines,
 
 void register_profile(py::module_& m) {
   py::class_<Layer> layer_type(
-      m, "Layer", "What was measured of one layer: times and sizes of a mini-batch.");
+      m, "Layer", "Measurements of one layer: times and sizes of a mini-batch.");
   layer_type
       .def(py::init(&make_layer), py::arg("id"), py::kw_only(),
            py::arg("description") = "", py::arg("forward_ms") = 0.0,
@@ -222,14 +227,14 @@ void register_profile(py::module_& m) {
         return layer.stage < 0 ? std::nullopt : std::optional(layer.stage);
       });
   make_value(layer_type);
-  py::class_<Profile> profile_type(
-      m, "Profile",
-      "Layers of a model, and which needs the output of which: edges "
-      "are pairs of ids.");
+  py::class_<Profile> profile_type(m, "Profile",
+                                   "Layers of a model, and their edges: pairs of ids, "
+                                   "of which the second layer needs "
+                                   "the output of the first.");
   profile_type.def(py::init(&make_profile), py::arg("layers"), py::arg("edges"))
       .def_static(
           "parse",
-          [](const py::object& text) {
+          [](const AnyText& text) {
             if (!py::isinstance<py::str>(text))
               refuse(
                   concat("the text of a profile is ", repr_of(text), "; pass a str"));
@@ -239,9 +244,10 @@ void register_profile(py::module_& m) {
           py::arg("text"), "Reads the text form of PipeDream's profiler.")
       .def_readonly("layers", &Profile::layers)
       .def_property_readonly("edges", &edges_of)
-      .def("text", &pipeline::to_text, "The text form, which parse() reads.")
+      .def("text", &pipeline::to_text, "The text form that parse() reads.")
       .def("with_stages", &with_stages, py::arg("plan"),
-           "The same with the stage of each layer. The plan is of this profile.");
+           "The profile with the stage of each layer. Requires: `plan` was made from "
+           "this profile.");
   make_value(profile_type, [](const Profile& read) {
     adapter::raise_if_failed(pipeline::validate(read));
   });
@@ -262,8 +268,8 @@ void register_plan(py::module_& m) {
   using pipeline::Stage;
   py::class_<NamedStage> stage(
       m, "Stage",
-      "Layers that go together, and what they cost. Seconds are "
-      "those of one mini-batch, bytes those of one machine.");
+      "Layers between two cuts, and their costs. Seconds are for one mini-batch, bytes "
+      "for one machine.");
   stage.def_readonly("layers", &NamedStage::layers)
       .def_property_readonly("replicas", of_stage<&Stage::replicas>())
       .def_property_readonly("machines", of_stage<&Stage::machines>())
@@ -278,7 +284,7 @@ void register_plan(py::module_& m) {
       .def_property_readonly("memory_bytes", of_stage<&Stage::memory_bytes>());
   make_value(stage);
   py::class_<NamedPlan> plan(m, "Plan",
-                             "Stages of a pipeline, in order, and how fast it is.");
+                             "Stages of a pipeline, in order, and its speed.");
   plan.def_readonly("stages", &NamedPlan::stages)
       .def_property_readonly("period_s", of_plan<&Plan::period_s>())
       .def_property_readonly("machines", of_plan<&Plan::machines>())

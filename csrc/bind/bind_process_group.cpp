@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 
+#include "bind/named_types.h"
 #include "bind/register.h"
 #include "c10d/aikido_backend.h"
 #include "c10d/common/error.h"
@@ -23,6 +24,23 @@ using adapter::AikidoBackend;
 using adapter::AikidoWork;
 using collectives::Outcome;
 using collectives::OutcomeKind;
+
+constexpr char kCounters[] = "aikido_torch._rows.Counters";
+using Counters = Named<py::dict, kCounters>;
+constexpr char kOutcomeKind[] = "typing.Literal['complete', 'partial', 'aborted']";
+using OutcomeKindName = Named<py::str, kOutcomeKind>;
+constexpr char kAdvice[] = "typing.Literal['none', 'caller', 'link']";
+using AdviceName = Named<py::str, kAdvice>;
+constexpr char kMemberState[] =
+    "typing.Literal['member', 'returning', 'refused', 'ended']";
+using MemberStateName = Named<py::str, kMemberState>;
+constexpr char kDevice[] = "torch.device";
+using AnyDevice = Named<py::object, kDevice>;
+constexpr char kEndHook[] =
+    "collections.abc.Callable[[datetime.timedelta], typing.Any]";
+using EndHook = Named<py::function, kEndHook>;
+constexpr char kNoReturn[] = "typing.NoReturn";
+using NoReturn = Named<py::none, kNoReturn>;
 
 // Engine and callback thread of this process, shared by its groups.
 struct Runtime {
@@ -115,32 +133,46 @@ void register_outcome(py::module_& m) {
                       ", num_elements=", s.num_elements, ")");
       });
   py::class_<Outcome>(m, "Outcome",
-                      "How a call ended: who contributed, who was skipped and why.")
-      .def_property_readonly("kind",
-                             [](const Outcome& o) { return name_of_kind(o.kind); })
-      .def_property_readonly("sequence_number",
-                             [](const Outcome& o) { return o.seq.value; })
-      .def_property_readonly("contributors",
-                             [](const Outcome& o) { return values(o.contributors); })
-      .def_property_readonly("skipped",
-                             [](const Outcome& o) { return values(o.skipped); })
-      .def_property_readonly("stand_ins",
-                             [](const Outcome& o) { return pairs(o.stand_ins); })
-      .def_property_readonly("out", [](const Outcome& o) { return values(o.out); })
-      .def_property_readonly("skipped_by",
-                             [](const Outcome& o) { return values(o.skipped_by); })
-      .def_property_readonly("scale",
-                             [](const Outcome& o) {
-                               return o.shards.empty() ? 1.0 : o.shards.front().scale;
-                             })
-      .def_readonly("shards", &Outcome::shards)
-      .def_property_readonly("reason", &reason_of)
-      .def_property_readonly("deadline_ms",
-                             [](const Outcome& o) { return to_ms(o.deadline); })
-      .def_property_readonly("duration_ms",
-                             [](const Outcome& o) { return to_ms(o.duration); })
-      .def_readonly("was_committed", &Outcome::was_committed)
-      .def_readonly("cancelled_bytes", &Outcome::cancelled_bytes)
+                      "How a call ended: contributors, skipped ranks, and the reason.")
+      .def_property_readonly(
+          "kind",
+          [](const Outcome& o) { return OutcomeKindName(name_of_kind(o.kind)); })
+      .def_property_readonly(
+          "sequence_number", [](const Outcome& o) { return o.seq.value; },
+          "Number of the collective in its group.")
+      .def_property_readonly(
+          "contributors", [](const Outcome& o) { return values(o.contributors); },
+          "Ranks whose contributions are in every shard, ascending.")
+      .def_property_readonly(
+          "skipped", [](const Outcome& o) { return values(o.skipped); },
+          "Ranks that are missing in at least one shard, ascending.")
+      .def_property_readonly(
+          "stand_ins", [](const Outcome& o) { return pairs(o.stand_ins); },
+          "Pairs of a primary and of the backup that contributed instead, ascending.")
+      .def_property_readonly(
+          "out", [](const Outcome& o) { return values(o.out); },
+          "With backups: ranks outside of the view when the call was new, ascending.")
+      .def_property_readonly(
+          "skipped_by", [](const Outcome& o) { return values(o.skipped_by); },
+          "Owners of the shards without this rank's contribution, ascending.")
+      .def_property_readonly(
+          "scale",
+          [](const Outcome& o) {
+            return o.shards.empty() ? 1.0 : o.shards.front().scale;
+          },
+          "Factor of the sum in the first shard.")
+      .def_readonly("shards", &Outcome::shards, "Empty unless the call could skip.")
+      .def_property_readonly("reason", &reason_of, "Why the call ended as it did.")
+      .def_property_readonly(
+          "deadline_ms", [](const Outcome& o) { return to_ms(o.deadline); },
+          "Longest time that a skipped rank was given, 0 for a complete result.")
+      .def_property_readonly(
+          "duration_ms", [](const Outcome& o) { return to_ms(o.duration); },
+          "Time from the call to the result.")
+      .def_readonly("was_committed", &Outcome::was_committed,
+                    "True if the result had arrived before this rank called.")
+      .def_readonly("cancelled_bytes", &Outcome::cancelled_bytes,
+                    "Bytes of this rank's late contribution that were not sent.")
       .def("__repr__", [](const Outcome& o) {
         const py::object skipped = py::cast(values(o.skipped));
         return concat("Outcome(kind='", name_of_kind(o.kind),
@@ -150,10 +182,10 @@ void register_outcome(py::module_& m) {
       });
 }
 
-py::dict counters(AikidoBackend& backend) {
+Counters counters(AikidoBackend& backend) {
   const auto communicator = backend.communicator().operator->();
   const engine::GroupCounters& c = communicator->counters();
-  py::dict out;
+  Counters out;
   out["operations"] = c.operations.load();
   out["partial_operations"] = c.partial_operations.load();
   out["skipped_own"] = c.skipped_own.load();
@@ -199,14 +231,18 @@ void register_calls(BackendClass& backend) {
           },
           py::arg("tensor"), py::arg("src"), py::arg("tag"),
           py::call_guard<py::gil_scoped_release>())
-      .def("refuse_call", &AikidoBackend::refuse_call, py::arg("call"), py::arg("why"),
-           py::call_guard<py::gil_scoped_release>(),
-           "The next collective, which this rank finds wrong: raises ConfigError, and "
-           "the others hear why.")
+      .def(
+          "refuse_call",
+          [](AikidoBackend& self, const std::string& call,
+             const std::string& why) -> NoReturn { self.refuse_call(call, why); },
+          py::arg("call"), py::arg("why"), py::call_guard<py::gil_scoped_release>(),
+          "Refuses the next collective, because its arguments are wrong on this rank. "
+          "Raises ConfigError; the other ranks get the reason.")
       .def("leave_out_call", &AikidoBackend::leave_out_call, py::arg("why"),
            py::arg("tells"), py::call_guard<py::gil_scoped_release>(),
-           "Takes the number of the next collective, which this rank does not make. If "
-           "tells, it fails for the others with ConfigError.")
+           "Uses up the number of the next collective, which this rank does not make. "
+           "If "
+           "`tells`, the collective fails on the other ranks with ConfigError.")
       .def(
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
@@ -243,9 +279,9 @@ void register_calls(BackendClass& backend) {
           py::call_guard<py::gil_scoped_release>());
 }
 
-const char* name_of_state(engine::MemberState state) {
+MemberStateName name_of_state(engine::MemberState state) {
   constexpr const char* kNames[] = {"member", "returning", "refused", "ended"};
-  return kNames[static_cast<size_t>(state)];
+  return MemberStateName(kNames[static_cast<size_t>(state)]);
 }
 
 straggler::Advice advice_of(const std::string& name) {
@@ -265,15 +301,15 @@ void register_states(BackendClass& backend) {
           },
           py::arg("seq"), py::arg("rank"), py::arg("tag"),
           py::call_guard<py::gil_scoped_release>(),
-          "Sends `rank` an int64 with this tag, whatever this thread does then: 1 as "
-          "soon as is_acked(seq, rank), -1 if this rank is out of the view before.")
+          "Sends `rank` an int64 with this tag from the progress thread: 1 as soon as "
+          "is_acked(seq, rank), -1 if this rank is excluded from the view before.")
       .def_property_readonly(
           "is_waited_for",
           [](AikidoBackend& self) {
             const py::gil_scoped_release release;
             return self.communicator()->is_waited_for();
           },
-          "Whether the others have called what they will not end without this rank.")
+          "True if the other ranks have made a call that cannot end without this rank.")
       .def_property_readonly(
           "gone",
           [](AikidoBackend& self) {
@@ -282,7 +318,7 @@ void register_states(BackendClass& backend) {
             for (const Rank r : self.communicator()->gone()) ranks.push_back(r.value);
             return ranks;
           },
-          "The ranks that have left or are lost.");
+          "Ranks that have left or are lost.");
 }
 
 // Functions for the return of a rank that has copied the state of another rank.
@@ -294,8 +330,9 @@ void register_returns(BackendClass& backend) {
             adapter::raise_if_failed(self.communicator()->skip_through(Seq(seq)));
           },
           py::arg("seq"), py::call_guard<py::gil_scoped_release>(),
-          "This rank has what follows from the collectives up to `seq`: it will not "
-          "call them.")
+          "Declares that this rank has copied a state with the collectives up to "
+          "`seq`, "
+          "and will not call them.")
       .def(
           "is_acked",
           [](AikidoBackend& self, uint64_t seq, int except_rank) {
@@ -303,7 +340,7 @@ void register_returns(BackendClass& backend) {
           },
           py::arg("seq"), py::arg("except_rank"),
           py::call_guard<py::gil_scoped_release>(),
-          "Whether nobody but `except_rank` needs a result up to `seq` any more.")
+          "True if no rank but `except_rank` still needs a result up to `seq`.")
       .def(
           "members",
           [](AikidoBackend& self) {
@@ -313,20 +350,24 @@ void register_returns(BackendClass& backend) {
             return ranks;
           },
           py::call_guard<py::gil_scoped_release>(),
-          "Who takes part in calls that may skip, ascending.")
+          "Ranks in the view, which take part in skippable calls, ascending.")
       .def(
           "advise",
-          [](AikidoBackend& self, int rank, const std::string& advice) {
+          [](AikidoBackend& self, int rank, const AdviceName& name) {
             if (rank < 0 || rank >= self.getSize())
               throw py::value_error(concat("rank ", rank, " of ", self.getSize()));
-            self.communicator()->advise(Rank(rank), advice_of(advice));
+            const straggler::Advice advice = advice_of(name);
+            const py::gil_scoped_release release;
+            self.communicator()->advise(Rank(rank), advice);
           },
-          py::arg("rank"), py::arg("advice"), py::call_guard<py::gil_scoped_release>(),
-          "Why `rank` is late in most steps, until something else is said.")
+          py::arg("rank"), py::arg("advice"),
+          "Sets the reason for which `rank` is late in most steps, until the next "
+          "call.")
       .def(
           "sharing_failure",
           [](AikidoBackend& self) { return self.communicator()->sharing_failure(); },
-          "Why memory is not shared with a rank of this host; empty: it is.")
+          "Reason for which no memory is shared with a rank of this host. Empty: it is "
+          "shared.")
       .def(
           "clock_of_rank_0",
           [](AikidoBackend& self)
@@ -337,27 +378,30 @@ void register_returns(BackendClass& backend) {
                               line->error.count());
           },
           py::call_guard<py::gil_scoped_release>(),
-          "How it goes beside this one: at, offset, drift, error; ns. None: not known.")
+          "The clock of rank 0 against this rank's clock: time of the measurement "
+          "(ns), "
+          "offset (ns), drift, error (ns). None: not known.")
       .def_property_readonly(
           "num_calls",
           [](AikidoBackend& self) { return self.communicator()->num_calls(); },
-          "The number of the last collective that was called here.")
+          "Number of the last collective that this rank has called.")
       .def_property_readonly(
           "call_timeout", [](AikidoBackend& self) { return self.timeout(); },
-          "Of calls that say nothing else.")
+          "Time-out of calls without a time-out of their own.")
       .def_property_readonly(
           "standing",
           [](AikidoBackend& self) {
             return name_of_state(self.communicator()->member_state());
           },
-          "In skippable operations: member; or out and returning, refused, or ended.");
+          "State of this rank in skippable calls: a member; or excluded and returning, "
+          "refused, or ended.");
 }
 
 // Functions that change the members of a group, or make groups from it.
 void register_members(BackendClass& backend) {
   backend
       .def("handle", &AikidoBackend::handle,
-           "What the other members need to find this one.")
+           "Text by which other members find this one.")
       .def(
           "change_members",
           [](AikidoBackend& self, int64_t uuid, std::vector<std::string> handles,
@@ -366,7 +410,7 @@ void register_members(BackendClass& backend) {
           },
           py::arg("uuid"), py::arg("handles"), py::arg("is_ordered"),
           py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
-          "Connects the group to the members whose handles these are.")
+          "Connects the group to the members with these handles.")
       .def(
           "set_link",
           [](AikidoBackend& self, const cost::LinkCost& link, double message_s,
@@ -374,16 +418,20 @@ void register_members(BackendClass& backend) {
             adapter::raise_if_failed(self.set_link(link, message_s, local));
           },
           py::arg("link"), py::arg("message_s"), py::arg("local"),
-          "What a message takes: the same on all ranks, between the same calls.")
+          "Sets the cost of a message. Call it with the same values on all ranks, "
+          "between "
+          "the same calls.")
       .def("set_hosts", &AikidoBackend::set_hosts, py::arg("hosts"),
            py::call_guard<py::gil_scoped_release>(),
-           "The host of each rank, told at the same place by all. Waits for all.")
+           "Sets the host of each rank. All ranks call it at the same point; it waits "
+           "for "
+           "all of them.")
       .def_property_readonly(
           "host",
           [](AikidoBackend& self) {
             return self.communicator()->engine().address().host;
           },
-          "The address at which the others find this process, numeric.")
+          "Numeric address at which other ranks find this process.")
       .def_property_readonly(
           "place",
           [](AikidoBackend& self) {
@@ -392,26 +440,26 @@ void register_members(BackendClass& backend) {
           "Rank and size in the present view.")
       .def_property_readonly("group_name", &AikidoBackend::group_name)
       .def_property_readonly("epoch", &AikidoBackend::epoch,
-                             "The number of the present view, 0 before the first.")
-      .def("set_end_hook", &AikidoBackend::set_end_hook, py::arg("hook"),
-           "The first shutdown() calls `hook` with shutdown.linger_ms before it ends "
-           "anything, and raises at its end what that has raised. Not after abort(), "
-           "and not at the end of a process.")
+                             "Number of the present view, 0 before the first one.")
+      .def(
+          "set_end_hook",
+          [](AikidoBackend& self, const EndHook& hook) {
+            self.set_end_hook(hook.cast<std::function<void(adapter::Milliseconds)>>());
+          },
+          py::arg("hook"),
+          "Sets the function that the first shutdown() calls with shutdown.linger_ms "
+          "before it ends anything. shutdown() raises an error of the function at its "
+          "end. The function is not called after abort(), nor at the end of a process.")
       .def("shut_down_family", &AikidoBackend::shut_down_family,
            py::call_guard<py::gil_scoped_release>(),
-           "Shuts down this group and all that were made from it.")
+           "Shuts down this group and all groups that were made from it.")
       .def(
-          "perform_nocolor_split", [](AikidoBackend&, const py::object&) {},
-          py::arg("device"), "Nothing: ranks that are not in a split take no part.");
+          "perform_nocolor_split", [](AikidoBackend&, const AnyDevice&) {},
+          py::arg("device"),
+          "Does nothing: ranks that are not in a split take no part in it.");
 }
 
-}  // namespace
-
-void register_process_group(py::module_& m) {
-  register_outcome(m);
-  m.def(
-      "priority_range", [] { return std::make_pair(kMinPriority, kMaxPriority); },
-      "The lowest and the highest that a call may have.");
+void register_runtime(py::module_& m) {
   py::class_<Runtime, std::shared_ptr<Runtime>>(
       m, "Runtime", "Progress thread and listener of a process.")
       .def(py::init(&start_runtime), py::arg("host"), py::arg("handshake_timeout"),
@@ -421,7 +469,7 @@ void register_process_group(py::module_& m) {
                              [](Runtime& r) { return r.engine->address().to_string(); })
       .def(
           "stop", [](Runtime& r) { r.callback_thread->stop(); },
-          "Ends the thread that runs callbacks: for the end of the process.",
+          "Ends the thread that runs callbacks. For the end of the process.",
           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("recorder",
                              [](Runtime& r) { return r.engine->recorder(); })
@@ -429,6 +477,16 @@ void register_process_group(py::module_& m) {
         const py::gil_scoped_release release;
         return r.engine->num_strangers();
       });
+}
+
+}  // namespace
+
+void register_process_group(py::module_& m) {
+  register_outcome(m);
+  m.def(
+      "priority_range", [] { return std::make_pair(kMinPriority, kMaxPriority); },
+      "Lowest and highest priority of a call.");
+  register_runtime(m);
   m.def(
       "interface_address",
       [](const std::string& name) {
@@ -441,12 +499,13 @@ void register_process_group(py::module_& m) {
         return adapter::value_or_raise(transport::source_address(peer));
       },
       py::arg("peer"), py::call_guard<py::gil_scoped_release>(),
-      "Numeric address of this machine as `peer` sees it.");
+      "Numeric address of this machine that `peer` sees.");
 
   py::class_<AikidoWork, c10::intrusive_ptr<AikidoWork>, ::c10d::Work>(
       m, "AikidoWork", "The handle of a call of aikido_torch.")
       .def("outcome", &AikidoWork::outcome,
-           "How the call ended, None before that. Raises what it failed with.")
+           "How the call ended; None while it is in progress. Raises the error of a "
+           "failed call.")
       .def(
           "is_completed",
           [](AikidoWork& work) {
@@ -454,7 +513,7 @@ void register_process_group(py::module_& m) {
             return work.isCompleted();
           },
           py::call_guard<py::gil_scoped_release>(),
-          "Whether the call has ended. Ends the batch of this thread, if it is one.");
+          "True if the call has ended. Ends a batch of calls of this thread.");
 
   BackendClass backend(m, "AikidoBackend",
                        "The c10d backend; made by init_process_group(\"aikido\").");
@@ -477,8 +536,9 @@ void register_process_group(py::module_& m) {
            py::call_guard<py::gil_scoped_release>())
       .def("leave_after_rank_0", &AikidoBackend::leave_after_rank_0, py::arg("port"),
            py::call_guard<py::gil_scoped_release>(),
-           "The store at `port` ends with this group on rank 0: shutdown() returns "
-           "behind that.")
+           "Declares that the store at `port` ends with this group on rank 0. "
+           "shutdown() "
+           "then returns after the store has ended.")
       .def_property_readonly("committed_ahead", &AikidoBackend::committed_ahead)
       .def_property_readonly("called_ahead", &AikidoBackend::called_ahead)
       .def_property_readonly("counters", &counters);

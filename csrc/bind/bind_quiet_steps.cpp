@@ -13,6 +13,7 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "bind/named_types.h"
 #include "bind/quiet_steps.h"
 #include "bind/register.h"
 
@@ -20,6 +21,18 @@ namespace aikido::bind {
 namespace {
 
 namespace py = pybind11;
+
+constexpr char kCheck[] = "collections.abc.Callable[[], typing.Any]";
+constexpr char kLook[] = "collections.abc.Callable[[int], typing.Any]";
+constexpr char kRange[] = "range";
+using Check = Named<py::function, kCheck>;
+using Look = Named<py::function, kLook>;
+using Range = Named<py::object, kRange>;
+
+// When the last bucket of the step was started, and the sums with their sizes.
+using Record =
+    std::pair<double,
+              std::vector<std::pair<c10::intrusive_ptr<adapter::AikidoWork>, int64_t>>>;
 
 // The same clock as time.monotonic().
 double seconds_now() {
@@ -146,12 +159,13 @@ QuietSteps::Taken QuietSteps::take() {
 
 void register_quiet_steps(py::module_& m) {
   py::class_<QuietSteps, std::shared_ptr<QuietSteps>>(
-      m, "QuietSteps", "Steps in which a handle has only to sum the gradients.")
-      .def(py::init<QuietSteps::Backend, QuietSteps::Backend, py::object, py::object>(),
+      m, "QuietSteps",
+      "Steps in which the gradients are summed without Python code of the handle.")
+      .def(py::init<QuietSteps::Backend, QuietSteps::Backend, Check, Rescue>(),
            py::arg("buckets"), py::arg("calls"), py::arg("check"), py::arg("rescue"))
       .def(
           "allow",
-          [](QuietSteps& self, const py::object& steps,
+          [](QuietSteps& self, const Range& steps,
              const straggler::PolicyOptions& policy, uint64_t num_buckets,
              std::vector<QuietSteps::Work> awaited) {
             self.allow({steps.attr("start").cast<int64_t>(),
@@ -159,21 +173,50 @@ void register_quiet_steps(py::module_& m) {
                         std::move(awaited)});
           },
           py::arg("steps"), py::arg("policy"), py::arg("num_buckets"),
-          py::arg("awaited"))
-      .def("start", &QuietSteps::start, py::arg("bucket"))
-      .def("pass_top", &QuietSteps::pass_top)
-      .def("take",
-           [](QuietSteps& self) {
-             QuietSteps::Taken taken = self.take();
-             py::list steps;
-             for (QuietSteps::Step& step : taken.steps)
-               steps.append(py::make_tuple(step.ended_at, py::cast(step.sums)));
-             return py::make_tuple(std::move(steps), taken.has_begun);
-           })
-      .def("look", &QuietSteps::look, py::arg("each"), py::arg("call"),
-           py::arg("rates"))
-      .def("set_alarm", &QuietSteps::set_alarm, py::arg("is_on"))
-      .def("place", &QuietSteps::place);
+          py::arg("awaited"),
+          "Allows these steps to be quiet, until start() returns None or pass_top() "
+          "returns False.")
+      .def(
+          "start",
+          [](QuietSteps& self, const ::c10d::GradBucket& bucket) {
+            QuietSteps::Work work = self.start(bucket);
+            return work ? std::optional(std::move(work)) : std::nullopt;
+          },
+          py::arg("bucket"),
+          "Hook of a bucket. None: the step is not quiet, and Python handles it.")
+      .def(
+          "pass_top", &QuietSteps::pass_top,
+          "Begins a step of the loop. False: Python has something to do. Never blocks.")
+      .def(
+          "take",
+          [](QuietSteps& self) {
+            QuietSteps::Taken taken = self.take();
+            std::vector<Record> steps;
+            for (QuietSteps::Step& step : taken.steps)
+              steps.emplace_back(step.ended_at, std::move(step.sums));
+            return std::pair(std::move(steps), taken.has_begun);
+          },
+          "Removes and returns the quiet steps since the last take(), and True if the "
+          "loop has begun another step. A step has the time at which its last bucket "
+          "was started (time.monotonic()), and its sums with their numbers of "
+          "elements.")
+      .def(
+          "look",
+          [](QuietSteps& self, int64_t each, Look call, py::object rates) {
+            self.look(each, std::move(call), std::move(rates));
+          },
+          py::arg("each"), py::arg("call"), py::arg("rates"),
+          "Calls call(step) at the end of the backward of a quiet step in two cases. "
+          "The number of the step is a multiple of `each` (0: never). Or the learning "
+          "rates of the optimizer `rates` (None: not watched) have changed since the "
+          "top of the loop. Call look() before allow().")
+      .def("set_alarm", &QuietSteps::set_alarm, py::arg("is_on"),
+           "While it is on, no step is quiet, and `check` is called at the end of a "
+           "backward that is in progress. Any thread.")
+      .def(
+          "place", &QuietSteps::place,
+          "The last quiet step that has begun (-1: none), the calls of the loop before "
+          "it, and the number of quiet backwards. Any thread.");
 }
 
 }  // namespace aikido::bind

@@ -131,8 +131,8 @@ std::optional<int> unless_negative(int number) {
 void register_instruction(py::module_& m) {
   py::class_<Instruction> instruction(
       m, "Instruction",
-      "One thing that a rank of a pipeline does. Text: see "
-      "csrc/pipeline/instruction.h.");
+      "One item of the work of a rank of a pipeline. csrc/pipeline/instruction.h has "
+      "the text form.");
   make_value(instruction);
   instruction
       .def_property_readonly(
@@ -154,22 +154,22 @@ void register_instruction(py::module_& m) {
 void register_results(py::module_& m) {
   py::class_<RankMemory> memory(
       m, "RankMemory",
-      "The most that a rank holds at a time: activations of "
-      "micro-batches, inputs alone of those that are recomputed, "
-      "versions of weights.");
+      "Largest amounts that a rank holds at one time: micro-batches with activations, "
+      "micro-batches that are recomputed and of which only the input is kept, versions "
+      "of weights.");
   make_value(memory);
   memory.def_readonly("activations", &RankMemory::activations)
       .def_readonly("inputs", &RankMemory::inputs)
       .def_readonly("versions", &RankMemory::versions);
   py::class_<Validation> validation(
       m, "Validation",
-      "What a valid schedule needs, by rank, and by stage how many "
-      "updates the weights of each update missed.");
+      "Memory of a valid schedule, by rank. `lags`, by stage and update: the number of "
+      "updates that the oldest used weights had missed.");
   make_value(validation);
   validation.def_readonly("ranks", &Validation::ranks)
       .def_readonly("lags", &Validation::lags);
   py::class_<BusySpan> span(m, "Span",
-                            "When a rank is busy with which of its instructions.");
+                            "Time in which a rank executes one of its instructions.");
   make_value(span);
   span.def_readonly("rank", &BusySpan::rank)
       .def_readonly("instruction", &BusySpan::instruction)
@@ -177,9 +177,9 @@ void register_results(py::module_& m) {
       .def_readonly("end", &BusySpan::end);
   py::class_<Simulation> simulation(
       m, "Simulation",
-      "How long a schedule takes. Of bubbles and busy times there "
-      "is one for each rank; period is None where it flushes, and "
-      "where there are too few micro-batches to see it.");
+      "Times of a schedule. `busy` and `bubbles` have one value for each rank. "
+      "`period` "
+      "is None if the schedule flushes, or has too few micro-batches to show it.");
   make_value(simulation);
   simulation.def_readonly("makespan", &Simulation::makespan)
       .def_readonly("busy", &Simulation::busy)
@@ -188,8 +188,8 @@ void register_results(py::module_& m) {
       .def_readonly("period", &Simulation::period);
   py::class_<StageTimes> times(
       m, "StageTimes",
-      "What a stage takes for one micro-batch on one rank, and for "
-      "an update; any unit of time.");
+      "Times of a stage for one micro-batch on one rank, and for an update, in any "
+      "unit.");
   make_value(times);
   times.def(
       py::init([](double forward, double backward, double input_gradient,
@@ -209,7 +209,7 @@ void register_schedule(py::module_& m) {
   register_instruction(m);
   register_results(m);
   py::class_<Schedule> type(m, "Schedule",
-                            "What each rank of a pipeline does; "
+                            "Instructions of each rank of a pipeline; "
                             "aikido_torch.pipeline.Schedule wraps it.");
   make_value(type);
   type.def_static("make", &make_schedule, py::arg("name"), py::kw_only(),

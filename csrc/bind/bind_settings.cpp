@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/settings.h"
+#include "bind/named_types.h"
 #include "bind/register.h"
 #include "c10d/common/error.h"
 
@@ -12,6 +13,13 @@ namespace aikido::bind {
 namespace {
 
 namespace py = pybind11;
+
+constexpr char kSettingRow[] = "aikido_torch._rows.SettingRow";
+using SettingRow = Named<py::dict, kSettingRow>;
+
+// In the order of the table.
+constexpr char kResolvedSettings[] = "dict[str, tuple[int | str, str]]";
+using ResolvedDict = Named<py::dict, kResolvedSettings>;
 
 std::optional<std::string> from_environment(const std::string& name) {
   const char* text = std::getenv(name.c_str());
@@ -25,10 +33,10 @@ py::object to_python(const SettingSpec& spec, const Settings& settings) {
                           : py::object(py::str(text));
 }
 
-py::list table() {
-  py::list rows;
+std::vector<SettingRow> table() {
+  std::vector<SettingRow> rows;
   for (const SettingSpec& spec : settings_table()) {
-    py::dict row;
+    SettingRow row;
     row["name"] = spec.name;
     row["option"] = spec.option();
     row["variable"] = spec.variable();
@@ -38,15 +46,15 @@ py::list table() {
     row["range"] = spec.range();
     row["agreed"] = spec.is_agreed;
     row["help"] = spec.help;
-    rows.append(row);
+    rows.push_back(row);
   }
   return rows;
 }
 
-py::dict resolve(const std::map<std::string, std::string>& options) {
+ResolvedDict resolve(const std::map<std::string, std::string>& options) {
   auto resolved = resolve_settings(options, from_environment);
   adapter::raise_if_failed(resolved.status());
-  py::dict values;
+  ResolvedDict values;
   for (const SettingSpec& spec : settings_table()) {
     constexpr const char* kSources[] = {"default", "environment", "option"};
     const auto source = static_cast<size_t>(resolved->sources.at(spec.option()));
@@ -60,10 +68,10 @@ py::dict resolve(const std::map<std::string, std::string>& options) {
 
 void register_settings(py::module_& m) {
   m.def("settings_table", &table,
-        "Every setting: name, option, variable, default, range.");
-  m.def(
-      "resolve_settings", &resolve, py::arg("options"),
-      "Value and source of every setting, given options as text. Raises ConfigError.");
+        "All settings: name, option, variable, default, range.");
+  m.def("resolve_settings", &resolve, py::arg("options"),
+        "Value and source of each setting, from the environment and from options as "
+        "text. Raises ConfigError.");
 }
 
 }  // namespace aikido::bind

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "bind/named_types.h"
 #include "bind/register.h"
 #include "c10d/common/error.h"
 #include "straggler/policy.h"
@@ -102,12 +103,16 @@ void register_straggler(py::module_& m) {
           [](const PolicyOptions& o, int32_t world_size) {
             adapter::raise_if_failed(straggler::validate(o, world_size));
           },
-          py::arg("world_size"), "Raises ConfigError where no such world can have it.")
+          py::arg("world_size"),
+          "Raises ConfigError if a group of this size cannot use the policy.")
       .def("__repr__", [](const PolicyOptions& o) { return straggler::to_string(o); })
       .def(
           "__eq__",
-          [](const PolicyOptions& a, const PolicyOptions& b) { return a == b; },
-          py::is_operator());
+          [](const PolicyOptions& self, const py::object& other) {
+            return compare<PolicyOptions>(
+                other, [&](const PolicyOptions& value) { return self == value; });
+          },
+          py::arg("other"), py::pos_only());
 }
 
 }  // namespace aikido::bind

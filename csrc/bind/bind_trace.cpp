@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 
+#include "bind/named_types.h"
 #include "bind/register.h"
 #include "collectives/call.h"
 #include "trace/recorder.h"
@@ -17,17 +18,20 @@ namespace {
 namespace py = pybind11;
 using trace::Recorder;
 
+constexpr char kMemberEvent[] = "aikido_torch._rows.MemberEvent";
+using MemberEvent = Named<py::dict, kMemberEvent>;
+
 // The spans as they are in memory. Python reads them without copying each
 // (trace/record/_dump.py).
-py::tuple take(Recorder& recorder) {
+std::tuple<py::bytes, uint64_t, std::vector<std::string>> take(Recorder& recorder) {
   Recorder::Taken taken;
   {
     const py::gil_scoped_release release;
     taken = recorder.take();
   }
   const auto* data = reinterpret_cast<const char*>(taken.spans.data());
-  return py::make_tuple(py::bytes(data, taken.spans.size() * sizeof(trace::Span)),
-                        taken.num_dropped, taken.names);
+  return {py::bytes(data, taken.spans.size() * sizeof(trace::Span)), taken.num_dropped,
+          std::move(taken.names)};
 }
 
 void section(Recorder& recorder, uint16_t name, int64_t begin_ns, int64_t end_ns,
@@ -85,10 +89,10 @@ class BackwardWatch {
   std::shared_ptr<std::atomic<int64_t>> begun_;
 };
 
-py::list events(Recorder& recorder, uint64_t after) {
-  py::list out;
+std::vector<MemberEvent> events(Recorder& recorder, uint64_t after) {
+  std::vector<MemberEvent> out;
   for (const trace::Event& event : recorder.event_log().after(after)) {
-    py::dict each;
+    MemberEvent each;
     each["number"] = event.number;
     each["kind"] = trace::name_of(event.kind);
     each["group"] = event.group;
@@ -96,7 +100,7 @@ py::list events(Recorder& recorder, uint64_t after) {
     each["member"] = event.member.value;
     each["by"] = event.by;
     each["text"] = event.text;
-    out.append(each);
+    out.push_back(each);
   }
   return out;
 }
@@ -114,36 +118,40 @@ std::map<int, std::string> operation_names() {
 
 void register_trace(py::module_& m) {
   py::class_<Recorder, std::shared_ptr<Recorder>>(
-      m, "Recorder", "Records what a process does, while it is armed.")
+      m, "Recorder", "Records the calls and steps of a process while it is armed.")
       .def(py::init<size_t>(), py::arg("spans_per_thread") = Recorder::kSpansPerThread)
-      .def("arm", &Recorder::arm, "From now on until disarm().")
+      .def("arm", &Recorder::arm, "Records from now on, until disarm().")
       .def("arm_steps", &Recorder::arm_steps, py::arg("first"), py::arg("last"),
-           "In these steps, both included.")
+           "Records the steps from `first` to `last`, both included.")
       .def("disarm", &Recorder::disarm)
       .def_property_readonly("is_armed", &Recorder::is_armed)
       .def_property_readonly("step", &Recorder::step,
-                             "The step of the user that is under way.")
+                             "The present step of the training loop.")
       .def("set_step", &Recorder::set_step, py::arg("step"))
       .def("next_step", &next_step,
-           "The next step is under way. Returns whether it is recorded.")
-      .def("name", &Recorder::name, py::arg("text"), "The number of a name.")
+           "Begins the next step. Returns True if it is recorded.")
+      .def("name", &Recorder::name, py::arg("text"),
+           "Returns the number that stands for a name in spans.")
       .def("section", &section, py::arg("name"), py::arg("begin_ns"), py::arg("end_ns"),
-           py::arg("step"), "Records a part of a step; times as time.monotonic_ns().")
+           py::arg("step"),
+           "Records a section of a step. Times are those of time.monotonic_ns().")
       .def("take", &take,
-           "Takes out all that was recorded: the spans, how many were dropped, names.")
+           "Removes and returns everything recorded: the spans as they are in memory, "
+           "the number of dropped spans, and the names by their numbers.")
       .def("events", &events, py::arg("after"),
-           "What befell members of groups, armed or not, beyond that number.");
+           "Events of members of groups with a number above `after`. They are recorded "
+           "even if the recorder is not armed.");
   py::class_<BackwardWatch>(
       m, "BackwardWatch",
-      "Records backward passes, from the first gradient of an output to the end.")
+      "Records each backward pass, from the first gradient of an output to the end.")
       .def(py::init<std::shared_ptr<Recorder>, uint16_t>(), py::arg("recorder"),
            py::arg("name"))
       .def("add", &BackwardWatch::add, py::arg("output"),
-           "A tensor that requires a gradient.")
+           "Watches an output of the model. Requires: it requires a gradient.")
       .def("end_step", &BackwardWatch::end_step,
-           "A backward that has not ended by now is not recorded.");
+           "Ends the step. A backward that has not ended is not recorded.");
   m.def("operation_names", &operation_names,
-        "The names of the kinds of collectives, by their numbers in spans.");
+        "Names of the kinds of collectives, by their numbers in spans.");
 }
 
 }  // namespace aikido::bind

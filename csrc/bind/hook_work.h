@@ -9,9 +9,19 @@
 
 #include <memory>
 
+#include "bind/named_types.h"
 #include "c10d/work.h"
 
 namespace aikido::bind {
+
+namespace names {
+
+inline constexpr char kRescue[] = "collections.abc.Callable[[BaseException], bool]";
+
+}  // namespace names
+
+// Decides about the error of a failed work: True if the work then counts as successful.
+using Rescue = Named<pybind11::function, names::kRescue>;
 
 // An object of Python that may be released without Python's lock.
 std::shared_ptr<pybind11::object> shared(pybind11::object object);

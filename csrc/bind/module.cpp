@@ -3,6 +3,7 @@
 // The native module of aikido_torch.
 #include <pybind11/pybind11.h>
 
+#include "bind/named_types.h"
 #include "bind/register.h"
 #include "kernels/reduce.h"
 
@@ -10,9 +11,12 @@ namespace {
 
 namespace py = pybind11;
 
+constexpr char kBuildInfo[] = "aikido_torch._rows.BuildInfo";
+using BuildInfo = aikido::bind::Named<py::dict, kBuildInfo>;
+
 // Facts that are fixed at compile time, and the instruction sets of this CPU.
-py::dict build_info() {
-  py::dict info;
+BuildInfo build_info() {
+  BuildInfo info;
   info["version"] = AIKIDO_VERSION;
   info["torch"] = AIKIDO_TORCH_MINOR;
   info["compiler"] = AIKIDO_COMPILER;
@@ -30,10 +34,9 @@ py::dict build_info() {
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Native half of aikido_torch.";
-  m.def(
-      "build_info", &build_info,
-      "Version, torch minor, compiler, CUDA and C++ ABI this module was built for, and "
-      "the instruction sets of its kernels that run here, fastest last.");
+  m.def("build_info", &build_info,
+        "Version, torch minor, compiler, CUDA and C++ ABI of this build, and the "
+        "instruction sets of its kernels that this CPU has, fastest last.");
   aikido::bind::register_errors(m);
   aikido::bind::register_settings(m);
   aikido::bind::register_straggler(m);

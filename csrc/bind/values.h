@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "bind/named_types.h"
+
 namespace aikido::bind {
 
 // `static constexpr auto members = std::tuple(&T::first, &T::second);`
@@ -96,13 +98,14 @@ inline pybind11::object reduce(const pybind11::object& self, int protocol) {
 template <class T, class Check>
 void make_value(pybind11::class_<T>& type, Check check) {
   namespace py = pybind11;
-  type.def("__eq__",
-           [](const T& self, const py::object& other) -> py::object {
-             if (!py::isinstance<T>(other))
-               return py::reinterpret_borrow<py::object>(Py_NotImplemented);
-             return py::bool_(
-                 values::pack(self).equal(values::pack(other.cast<const T&>())));
-           })
+  type.def(
+          "__eq__",
+          [](const T& self, const pybind11::object& other) {
+            return compare<T>(other, [&](const T& value) {
+              return values::pack(self).equal(values::pack(value));
+            });
+          },
+          py::arg("other"), py::pos_only())
       .def("__hash__", [](const T& self) { return py::hash(values::pack(self)); })
       .def("__reduce_ex__", &reduce)
       .def(py::pickle([](const T& self) { return py::tuple(values::pack(self)); },
