@@ -2,6 +2,7 @@
 #             as root: with hosts and a slow link between them, for a moment
 # make test   C++ and Python tests                       ARGS="-k ddp" goes to pytest
 # make docs   user documentation, in build/docs/index.html
+# make stubs  types of the native module, aikido_torch/_C.pyi
 # make wheel  a wheel in dist/, for environments with the same torch and Python
 # make lint   what pre-commit runs
 # make clean  removes .venv and build
@@ -12,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test docs wheel lint clean help core-build core-test python-test
+.PHONY: demo test docs stubs wheel lint clean help core-build core-test python-test
 
 TORCH ?= torch==2.15.0
 WHEELS ?= dist
@@ -39,6 +40,9 @@ test: $(DONE)/tools
 docs: $(DONE)/native $(DONE)/docs
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo "make: the pages begin at build/docs/index.html"
+
+stubs: $(DONE)/native $(DONE)/test
+	PYTHONPATH=tests/python $(BIN)/python -m rules.stub
 
 # Compiles only what the editable installation has not compiled yet.
 wheel: $(TORCH_DONE)

@@ -1,600 +1,928 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Types of the native module; tests/python/rules/test_public_names.py compares them."""
-
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any, Literal, NoReturn
-
+"""Types of the native module, written by `make stubs` from csrc/bind. Do not edit."""
+import aikido_torch._rows
+import collections.abc
+import datetime
 import torch
-from torch._C._distributed_c10d import Backend, GradBucket, ReduceOp, Store, Work
-
-from aikido_torch._rows import BuildInfo, Counters, MemberEvent, QuietStep, SettingRow
-
-def build_info() -> BuildInfo: ...
-def settings_table() -> list[SettingRow]: ...
-def operation_names() -> dict[int, str]: ...
-def priority_range() -> tuple[int, int]: ...
-def resolve_settings(options: dict[str, str]) -> dict[str, tuple[int | str, str]]: ...
-def interface_address(name: str) -> str: ...
-def source_address(peer: str) -> str: ...
-def set_inner_finder(finder: Callable[..., Backend | None]) -> None: ...
-def set_ipc_finder(finder: Callable[..., bool]) -> None: ...
-def share_device_memory(tensor: torch.Tensor) -> bytes: ...
-def try_device_memory(tensor: torch.Tensor, handles: list[bytes]) -> None: ...
-def offer_device_memory(type: str, memory: object) -> None: ...
-
+import torch._C._distributed_c10d
+import typing
+__all__: list[str] = ['AikidoBackend', 'AikidoWork', 'BackwardWatch', 'BatchPlan', 'Bounds', 'Instruction', 'Layer', 'LinkCost', 'LinkFit', 'Op', 'OpGraph', 'OpSpan', 'Outcome', 'Plan', 'PolicyOptions', 'Profile', 'QuietSteps', 'RankMemory', 'Recorder', 'Runtime', 'Schedule', 'ShardOutcome', 'Simulation', 'Span', 'Stage', 'StageTimes', 'Timeline', 'TransferBatch', 'TransferWindow', 'Validation', 'best_order', 'build_info', 'choose_collective', 'collective_time', 'digests', 'hook_work', 'interface_address', 'iteration_bounds', 'offer_device_memory', 'operation_names', 'partition', 'pipelining_depth', 'plan_batches', 'priority_range', 'resolve_settings', 'set_inner_finder', 'set_ipc_finder', 'settings_table', 'share_device_memory', 'simulate_iteration', 'source_address', 'tac', 'tic', 'transfer_windows', 'try_device_memory']
 class PolicyOptions:
+    """
+    A straggler policy in the engine's form.
+    """
     @staticmethod
-    def wait_all(*, rebalance: bool) -> PolicyOptions: ...
+    def skip(*, min_contributors: int, floor_ms: float, ceiling_ms: float, max_consecutive_skips: int, warmup_operations: int, slack: float, worth: float, divisor: str, masks: str, log_full: str, backups: int | None = None, mode: str = 'shadow', verify_shadows: bool = False) -> PolicyOptions:
+        ...
     @staticmethod
-    def skip(
-        *,
-        min_contributors: int,
-        floor_ms: float,
-        ceiling_ms: float,
-        max_consecutive_skips: int,
-        warmup_operations: int,
-        slack: float,
-        worth: float,
-        divisor: str,
-        masks: str,
-        log_full: str,
-        backups: int | None = None,
-        mode: str = "shadow",
-        verify_shadows: bool = False,
-    ) -> PolicyOptions: ...
-    def check(self, world_size: int) -> None: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    def wait_all(*, rebalance: bool) -> PolicyOptions:
+        ...
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def check(self, world_size: int) -> None:
+        """
+        Raises ConfigError if a group of this size cannot use the policy.
+        """
 class LinkCost:
-    def __init__(self, *, alpha_s: float, beta_s: float) -> None: ...
+    """
+    Time of a transfer: alpha_s seconds, plus beta_s for each byte.
+    """
+    def __init__(self, *, alpha_s: float, beta_s: float) -> None:
+        ...
+    def time_s(self, bytes: float) -> float:
+        """
+        Seconds for a transfer of this size.
+        """
     @property
-    def alpha_s(self) -> float: ...
+    def alpha_s(self) -> float:
+        ...
     @property
-    def beta_s(self) -> float: ...
-    def time_s(self, bytes: float) -> float: ...
-
+    def beta_s(self) -> float:
+        ...
 class Op:
+    """
+    A computation or a transfer of one iteration of a training.
+    """
     @staticmethod
-    def compute(name: str, *, time_s: float) -> Op: ...
+    def compute(name: str, *, time_s: float) -> Op:
+        """
+        A computation that takes a processor for this time.
+        """
     @staticmethod
-    def transfer(name: str, *, time_s: float = 0.0, bytes: float = 0.0) -> Op: ...
+    def transfer(name: str, *, time_s: float = 0.0, bytes: float = 0.0) -> Op:
+        """
+        A transfer that takes the link for this time.
+        """
     @property
-    def name(self) -> str: ...
+    def bytes(self) -> float:
+        ...
     @property
-    def time_s(self) -> float: ...
+    def is_transfer(self) -> bool:
+        ...
     @property
-    def bytes(self) -> float: ...
+    def name(self) -> str:
+        ...
     @property
-    def is_transfer(self) -> bool: ...
-
+    def time_s(self) -> float:
+        ...
 class OpGraph:
-    def __init__(self, ops: list[Op], edges: list[tuple[str, str]]) -> None: ...
+    """
+    Ops of one iteration, and their edges: pairs of names, of which the second op needs the first.
+    """
+    def __init__(self, ops: collections.abc.Sequence[Op], edges: collections.abc.Sequence[tuple[str, str]]) -> None:
+        ...
+    def with_link(self, link: LinkCost) -> OpGraph:
+        """
+        The graph with the times that this link has for the transfers.
+        """
     @property
-    def ops(self) -> list[Op]: ...
+    def edges(self) -> list[tuple[str, str]]:
+        ...
     @property
-    def edges(self) -> list[tuple[str, str]]: ...
+    def ops(self) -> list[Op]:
+        ...
     @property
-    def transfers(self) -> list[str]: ...
-    def with_link(self, link: LinkCost) -> OpGraph: ...
-
+    def transfers(self) -> list[str]:
+        ...
 class Bounds:
+    """
+    Bounds for the time of an iteration on one link and one processor.
+    """
+    def efficiency(self, makespan_s: float) -> float:
+        """
+        1 with full overlap, 0 without overlap.
+        """
     @property
-    def communication_s(self) -> float: ...
+    def communication_s(self) -> float:
+        ...
     @property
-    def computation_s(self) -> float: ...
+    def computation_s(self) -> float:
+        ...
     @property
-    def upper_s(self) -> float: ...
+    def lower_s(self) -> float:
+        ...
     @property
-    def lower_s(self) -> float: ...
+    def ratio(self) -> float:
+        ...
     @property
-    def ratio(self) -> float: ...
+    def speed_up(self) -> float:
+        ...
     @property
-    def speed_up(self) -> float: ...
-    def efficiency(self, makespan_s: float) -> float: ...
-
+    def upper_s(self) -> float:
+        ...
 class OpSpan:
+    """
+    Time in which an op ran without a pause.
+    """
     @property
-    def op(self) -> str: ...
+    def begin_s(self) -> float:
+        ...
     @property
-    def processor(self) -> int | None: ...
+    def end_s(self) -> float:
+        ...
     @property
-    def begin_s(self) -> float: ...
+    def op(self) -> str:
+        ...
     @property
-    def end_s(self) -> float: ...
-
+    def processor(self) -> int | None:
+        ...
 class Timeline:
+    """
+    Times of all ops of one iteration.
+    """
     @property
-    def makespan_s(self) -> float: ...
+    def done_s(self) -> dict[str, float]:
+        ...
     @property
-    def spans(self) -> list[OpSpan]: ...
+    def makespan_s(self) -> float:
+        ...
     @property
-    def done_s(self) -> dict[str, float]: ...
+    def pauses(self) -> int:
+        ...
     @property
-    def pauses(self) -> int: ...
-
+    def spans(self) -> list[OpSpan]:
+        ...
 class TransferWindow:
+    """
+    Time window of a transfer: from ready to its first use.
+    """
     @property
-    def transfer(self) -> str: ...
+    def first_use_s(self) -> float:
+        ...
     @property
-    def ready_s(self) -> float: ...
+    def ready_s(self) -> float:
+        ...
     @property
-    def first_use_s(self) -> float: ...
+    def slack_s(self) -> float:
+        ...
     @property
-    def tail_s(self) -> float: ...
+    def tail_s(self) -> float:
+        ...
     @property
-    def slack_s(self) -> float: ...
-
+    def transfer(self) -> str:
+        ...
 class TransferBatch:
+    """
+    Transfers that are sent as one.
+    """
     @property
-    def transfers(self) -> list[str]: ...
+    def begin_s(self) -> float:
+        ...
     @property
-    def bytes(self) -> float: ...
+    def bytes(self) -> float:
+        ...
     @property
-    def begin_s(self) -> float: ...
+    def end_s(self) -> float:
+        ...
     @property
-    def end_s(self) -> float: ...
-
+    def transfers(self) -> list[str]:
+        ...
 class BatchPlan:
+    """
+    Batches in the order of sending.
+    """
     @property
-    def batches(self) -> list[TransferBatch]: ...
+    def batches(self) -> list[TransferBatch]:
+        ...
     @property
-    def end_s(self) -> float: ...
+    def end_s(self) -> float:
+        ...
     @property
-    def graph(self) -> OpGraph: ...
-
+    def graph(self) -> OpGraph:
+        ...
 class LinkFit:
-    def __init__(
-        self, *, window: int = 32, change: int = 4, tolerance: float = 0.25
-    ) -> None: ...
-    def add(self, *, bytes: float, seconds: float) -> None: ...
+    """
+    Estimate of a link's cost from measured transfers. Stalled transfers do not change it. A changed rate does, at its `change`-th sample.
+    """
+    def __init__(self, *, window: int = 32, change: int = 4, tolerance: float = 0.25) -> None:
+        ...
+    def add(self, *, bytes: float, seconds: float) -> None:
+        """
+        Adds a measured transfer.
+        """
     @property
-    def link(self) -> LinkCost | None: ...
+    def changes(self) -> int:
+        ...
     @property
-    def size(self) -> int: ...
+    def link(self) -> LinkCost | None:
+        ...
     @property
-    def changes(self) -> int: ...
-
-def tic(graph: OpGraph) -> list[tuple[str, int]]: ...
-def tac(graph: OpGraph) -> list[tuple[str, int]]: ...
-def iteration_bounds(graph: OpGraph) -> Bounds: ...
-def simulate_iteration(
-    graph: OpGraph,
-    *,
-    order: list[str],
-    link: str,
-    chunk_bytes: float,
-    compute: str,
-    processors: int,
-) -> Timeline: ...
-def best_order(
-    graph: OpGraph, *, link: str, chunk_bytes: float, compute: str, processors: int
-) -> tuple[list[str], float]: ...
-def transfer_windows(graph: OpGraph) -> list[TransferWindow]: ...
-def plan_batches(
-    graph: OpGraph, *, order: list[str], link: LinkCost, most_bytes: float
-) -> BatchPlan: ...
-def collective_time(
-    collective: str,
-    *,
-    members: int,
-    bytes: float,
-    message: LinkCost,
-    gamma_s: float,
-    message_s: float,
-    shard_bytes: float,
-    hosts: list[int],
-    local: LinkCost,
-) -> float: ...
-def choose_collective(
-    *,
-    members: int,
-    bytes: float,
-    message: LinkCost,
-    gamma_s: float,
-    message_s: float,
-    shard_bytes: float,
-    hosts: list[int],
-    local: LinkCost,
-    among: list[str],
-) -> tuple[str, float]: ...
-def pipelining_depth(
-    *, bytes: float, hops: int, most: int, link: LinkCost
-) -> tuple[int, float]: ...
-
-class Layer:
-    def __init__(
-        self,
-        id: str,
-        *,
-        description: str = "",
-        forward_ms: float = 0.0,
-        backward_ms: float = 0.0,
-        activation_bytes: float = 0.0,
-        parameter_bytes: float = 0.0,
-    ) -> None: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def forward_ms(self) -> float: ...
-    @property
-    def backward_ms(self) -> float: ...
-    @property
-    def activation_bytes(self) -> float: ...
-    @property
-    def parameter_bytes(self) -> float: ...
-    @property
-    def stage(self) -> int | None: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
-class Profile:
-    def __init__(self, layers: list[Layer], edges: list[tuple[str, str]]) -> None: ...
-    @staticmethod
-    def parse(text: str) -> Profile: ...
-    @property
-    def layers(self) -> list[Layer]: ...
-    @property
-    def edges(self) -> list[tuple[str, str]]: ...
-    def text(self) -> str: ...
-    def with_stages(self, plan: Plan) -> Profile: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    def size(self) -> int:
+        ...
 class Stage:
+    """
+    Layers between two cuts, and their costs. Seconds are for one mini-batch, bytes for one machine.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
     @property
-    def layers(self) -> list[str]: ...
+    def activation_bytes(self) -> float:
+        ...
     @property
-    def replicas(self) -> list[int]: ...
+    def compute_s(self) -> float:
+        ...
     @property
-    def machines(self) -> int: ...
+    def input_bytes(self) -> float:
+        ...
     @property
-    def compute_s(self) -> float: ...
+    def layers(self) -> list[str]:
+        ...
     @property
-    def sync_s(self) -> float: ...
+    def machines(self) -> int:
+        ...
     @property
-    def transfer_s(self) -> float: ...
+    def memory_bytes(self) -> float:
+        ...
     @property
-    def period_s(self) -> float: ...
+    def parameter_bytes(self) -> float:
+        ...
     @property
-    def parameter_bytes(self) -> float: ...
+    def period_s(self) -> float:
+        ...
     @property
-    def activation_bytes(self) -> float: ...
+    def replicas(self) -> list[int]:
+        ...
     @property
-    def input_bytes(self) -> float: ...
+    def sync_s(self) -> float:
+        ...
     @property
-    def versions(self) -> int: ...
+    def transfer_s(self) -> float:
+        ...
     @property
-    def memory_bytes(self) -> float: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    def versions(self) -> int:
+        ...
 class Plan:
+    """
+    Stages of a pipeline, in order, and its speed.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
     @property
-    def stages(self) -> list[Stage]: ...
+    def data_parallel_s(self) -> float:
+        ...
     @property
-    def period_s(self) -> float: ...
+    def machines(self) -> int:
+        ...
     @property
-    def machines(self) -> int: ...
+    def note(self) -> str:
+        ...
     @property
-    def text(self) -> str: ...
+    def one_machine_s(self) -> float:
+        ...
     @property
-    def note(self) -> str: ...
+    def period_s(self) -> float:
+        ...
     @property
-    def one_machine_s(self) -> float: ...
+    def stages(self) -> list[Stage]:
+        ...
     @property
-    def data_parallel_s(self) -> float: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
-def partition(
-    profile: Profile,
-    *,
-    machines: list[int],
-    bandwidths: list[float],
-    cost_model: str,
-    count_transfers: bool,
-    straight: bool,
-    fewer_machines: bool,
-    memory_bytes: float | None,
-    max_cuts: int,
-) -> Plan: ...
-
+    def text(self) -> str:
+        ...
+class Layer:
+    """
+    Measurements of one layer: times and sizes of a mini-batch.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def __init__(self, id: str, *, description: str = '', forward_ms: float = 0.0, backward_ms: float = 0.0, activation_bytes: float = 0.0, parameter_bytes: float = 0.0) -> None:
+        ...
+    @property
+    def activation_bytes(self) -> float:
+        ...
+    @property
+    def backward_ms(self) -> float:
+        ...
+    @property
+    def description(self) -> str:
+        ...
+    @property
+    def forward_ms(self) -> float:
+        ...
+    @property
+    def id(self) -> str:
+        ...
+    @property
+    def parameter_bytes(self) -> float:
+        ...
+    @property
+    def stage(self) -> int | None:
+        ...
+class Profile:
+    """
+    Layers of a model, and their edges: pairs of ids, of which the second layer needs the output of the first.
+    """
+    @staticmethod
+    def parse(text: str) -> Profile:
+        """
+        Reads the text form of PipeDream's profiler.
+        """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def __init__(self, layers: collections.abc.Sequence[Layer], edges: collections.abc.Sequence[tuple[str, str]]) -> None:
+        ...
+    def text(self) -> str:
+        """
+        The text form that parse() reads.
+        """
+    def with_stages(self, plan: Plan) -> Profile:
+        """
+        The profile with the stage of each layer. Requires: `plan` was made from this profile.
+        """
+    @property
+    def edges(self) -> list[tuple[str, str]]:
+        ...
+    @property
+    def layers(self) -> list[Layer]:
+        ...
 class Instruction:
+    """
+    One item of the work of a rank of a pipeline. csrc/pipeline/instruction.h has the text form.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def text(self) -> str:
+        ...
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        ...
     @property
-    def stage(self) -> int: ...
+    def micro_batch(self) -> int | None:
+        ...
     @property
-    def micro_batch(self) -> int | None: ...
+    def peer(self) -> int | None:
+        ...
     @property
-    def version(self) -> int | None: ...
+    def stage(self) -> int:
+        ...
     @property
-    def peer(self) -> int | None: ...
-    def text(self) -> str: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    def version(self) -> int | None:
+        ...
 class RankMemory:
+    """
+    Largest amounts that a rank holds at one time: micro-batches with activations, micro-batches that are recomputed and of which only the input is kept, versions of weights.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
     @property
-    def activations(self) -> int: ...
+    def activations(self) -> int:
+        ...
     @property
-    def inputs(self) -> int: ...
+    def inputs(self) -> int:
+        ...
     @property
-    def versions(self) -> int: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    def versions(self) -> int:
+        ...
 class Validation:
+    """
+    Memory of a valid schedule, by rank. `lags`, by stage and update: the number of updates that the oldest used weights had missed.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
     @property
-    def ranks(self) -> list[RankMemory]: ...
+    def lags(self) -> list[list[int]]:
+        ...
     @property
-    def lags(self) -> list[list[int]]: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    def ranks(self) -> list[RankMemory]:
+        ...
 class Span:
+    """
+    Time in which a rank executes one of its instructions.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
     @property
-    def rank(self) -> int: ...
+    def begin(self) -> float:
+        ...
     @property
-    def instruction(self) -> int: ...
+    def end(self) -> float:
+        ...
     @property
-    def begin(self) -> float: ...
+    def instruction(self) -> int:
+        ...
     @property
-    def end(self) -> float: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    def rank(self) -> int:
+        ...
 class Simulation:
+    """
+    Times of a schedule. `busy` and `bubbles` have one value for each rank. `period` is None if the schedule flushes, or has too few micro-batches to show it.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
     @property
-    def makespan(self) -> float: ...
+    def bubbles(self) -> list[float]:
+        ...
     @property
-    def busy(self) -> list[float]: ...
+    def busy(self) -> list[float]:
+        ...
     @property
-    def bubbles(self) -> list[float]: ...
+    def makespan(self) -> float:
+        ...
     @property
-    def spans(self) -> list[Span]: ...
+    def period(self) -> float | None:
+        ...
     @property
-    def period(self) -> float | None: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    def spans(self) -> list[Span]:
+        ...
 class StageTimes:
-    def __init__(
-        self,
-        *,
-        forward: float,
-        backward: float,
-        input_gradient: float,
-        weight_gradient: float,
-        recompute: float,
-        reduce: float,
-        step: float,
-    ) -> None: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
+    """
+    Times of a stage for one micro-batch on one rank, and for an update, in any unit.
+    """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def __init__(self, *, forward: float, backward: float, input_gradient: float, weight_gradient: float, recompute: float, reduce: float, step: float) -> None:
+        ...
 class Schedule:
+    """
+    Instructions of each rank of a pipeline; aikido_torch.pipeline.Schedule wraps it.
+    """
     @staticmethod
-    def make(
-        name: str,
-        *,
-        stages: int,
-        micro_batches: int,
-        replicas: list[int],
-        stages_per_rank: int,
-        weights: str | None,
-        micro_batches_per_step: int | None,
-        turns: list[list[int]],
-        warmups: list[int],
-        recompute: bool,
-        overlap_sums: bool,
-    ) -> Schedule: ...
+    def make(name: str, *, stages: int, micro_batches: int, replicas: collections.abc.Sequence[int], stages_per_rank: int, weights: str | None, micro_batches_per_step: int | None, turns: collections.abc.Sequence[collections.abc.Sequence[int]], warmups: collections.abc.Sequence[int], recompute: bool, overlap_sums: bool) -> Schedule:
+        """
+        aikido_torch.pipeline.schedule without its defaults.
+        """
     @staticmethod
-    def parse(text: str) -> Schedule: ...
+    def parse(text: str) -> Schedule:
+        """
+        Reads the text form.
+        """
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def grid(self, simulation: Simulation, slot: float, max_slots: int) -> str:
+        ...
+    def simulate(self, stages: collections.abc.Sequence[StageTimes], links: collections.abc.Sequence[float], slowdown: collections.abc.Sequence[float]) -> Simulation:
+        ...
+    def text(self) -> str:
+        ...
+    def validate(self, max_activations: int | None) -> Validation:
+        ...
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        ...
     @property
-    def num_micro_batches(self) -> int: ...
+    def num_micro_batches(self) -> int:
+        ...
     @property
-    def weights(self) -> str: ...
+    def ranks(self) -> list[list[Instruction]]:
+        ...
     @property
-    def stages(self) -> list[list[int]]: ...
+    def stages(self) -> list[list[int]]:
+        ...
     @property
-    def ranks(self) -> list[list[Instruction]]: ...
-    def text(self) -> str: ...
-    def validate(self, max_activations: int | None) -> Validation: ...
-    def simulate(
-        self, stages: list[StageTimes], links: list[float], slowdown: list[float]
-    ) -> Simulation: ...
-    def grid(self, simulation: Simulation, slot: float, max_slots: int) -> str: ...
-    def __eq__(self, other: object, /) -> bool: ...
-
-class ShardOutcome:
-    @property
-    def owner(self) -> int: ...
-    @property
-    def contributors(self) -> list[int]: ...
-    @property
-    def stand_ins(self) -> list[tuple[int, int]]: ...
-    @property
-    def scale(self) -> float: ...
-    @property
-    def first_element(self) -> int: ...
-    @property
-    def num_elements(self) -> int: ...
-
-class Outcome:
-    @property
-    def kind(self) -> Literal["complete", "partial", "aborted"]: ...
-    @property
-    def sequence_number(self) -> int: ...
-    @property
-    def contributors(self) -> list[int]: ...
-    @property
-    def skipped(self) -> list[int]: ...
-    @property
-    def stand_ins(self) -> list[tuple[int, int]]: ...
-    @property
-    def out(self) -> list[int]: ...
-    @property
-    def skipped_by(self) -> list[int]: ...
-    @property
-    def scale(self) -> float: ...
-    @property
-    def shards(self) -> list[ShardOutcome]: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def deadline_ms(self) -> float: ...
-    @property
-    def duration_ms(self) -> float: ...
-    @property
-    def was_committed(self) -> bool: ...
-    @property
-    def cancelled_bytes(self) -> int: ...
-
+    def weights(self) -> str:
+        ...
 class Recorder:
-    def __init__(self, spans_per_thread: int = ...) -> None: ...
-    def arm(self) -> None: ...
-    def arm_steps(self, first: int, last: int) -> None: ...
-    def disarm(self) -> None: ...
+    """
+    Records the calls and steps of a process while it is armed.
+    """
+    def __init__(self, spans_per_thread: int = 32768) -> None:
+        ...
+    def arm(self) -> None:
+        """
+        Records from now on, until disarm().
+        """
+    def arm_steps(self, first: int, last: int) -> None:
+        """
+        Records the steps from `first` to `last`, both included.
+        """
+    def disarm(self) -> None:
+        ...
+    def events(self, after: int) -> list[aikido_torch._rows.MemberEvent]:
+        """
+        Events of members of groups with a number above `after`. They are recorded even if the recorder is not armed.
+        """
+    def name(self, text: str) -> int:
+        """
+        Returns the number that stands for a name in spans.
+        """
+    def next_step(self) -> bool:
+        """
+        Begins the next step. Returns True if it is recorded.
+        """
+    def section(self, name: int, begin_ns: int, end_ns: int, step: int) -> None:
+        """
+        Records a section of a step. Times are those of time.monotonic_ns().
+        """
+    def set_step(self, step: int) -> None:
+        ...
+    def take(self) -> tuple[bytes, int, list[str]]:
+        """
+        Removes and returns everything recorded: the spans as they are in memory, the number of dropped spans, and the names by their numbers.
+        """
     @property
-    def is_armed(self) -> bool: ...
+    def is_armed(self) -> bool:
+        ...
     @property
-    def step(self) -> int: ...
-    def set_step(self, step: int) -> None: ...
-    def next_step(self) -> bool: ...
-    def name(self, text: str) -> int: ...
-    def section(self, name: int, begin_ns: int, end_ns: int, step: int) -> None: ...
-    def take(self) -> tuple[bytes, int, list[str]]: ...
-    def events(self, after: int) -> list[MemberEvent]: ...
-
+    def step(self) -> int:
+        """
+        The present step of the training loop.
+        """
 class BackwardWatch:
-    def __init__(self, recorder: Recorder, name: int) -> None: ...
-    def add(self, output: torch.Tensor) -> None: ...
-    def end_step(self) -> None: ...
-
+    """
+    Records each backward pass, from the first gradient of an output to the end.
+    """
+    def __init__(self, recorder: Recorder, name: int) -> None:
+        ...
+    def add(self, output: torch.Tensor) -> None:
+        """
+        Watches an output of the model. Requires: it requires a gradient.
+        """
+    def end_step(self) -> None:
+        """
+        Ends the step. A backward that has not ended is not recorded.
+        """
+class ShardOutcome:
+    """
+    One shard of an Outcome.
+    """
+    @property
+    def contributors(self) -> list[int]:
+        ...
+    @property
+    def first_element(self) -> int:
+        ...
+    @property
+    def num_elements(self) -> int:
+        ...
+    @property
+    def owner(self) -> int:
+        ...
+    @property
+    def scale(self) -> float:
+        ...
+    @property
+    def stand_ins(self) -> list[tuple[int, int]]:
+        ...
+class Outcome:
+    """
+    How a call ended: contributors, skipped ranks, and the reason.
+    """
+    @property
+    def cancelled_bytes(self) -> int:
+        """
+        Bytes of this rank's late contribution that were not sent.
+        """
+    @property
+    def contributors(self) -> list[int]:
+        """
+        Ranks whose contributions are in every shard, ascending.
+        """
+    @property
+    def deadline_ms(self) -> float:
+        """
+        Longest time that a skipped rank was given, 0 for a complete result.
+        """
+    @property
+    def duration_ms(self) -> float:
+        """
+        Time from the call to the result.
+        """
+    @property
+    def kind(self) -> typing.Literal['complete', 'partial', 'aborted']:
+        ...
+    @property
+    def out(self) -> list[int]:
+        """
+        With backups: ranks outside of the view when the call was new, ascending.
+        """
+    @property
+    def reason(self) -> str:
+        """
+        Why the call ended as it did.
+        """
+    @property
+    def scale(self) -> float:
+        """
+        Factor of the sum in the first shard.
+        """
+    @property
+    def sequence_number(self) -> int:
+        """
+        Number of the collective in its group.
+        """
+    @property
+    def shards(self) -> list[ShardOutcome]:
+        """
+        Empty unless the call could skip.
+        """
+    @property
+    def skipped(self) -> list[int]:
+        """
+        Ranks that are missing in at least one shard, ascending.
+        """
+    @property
+    def skipped_by(self) -> list[int]:
+        """
+        Owners of the shards without this rank's contribution, ascending.
+        """
+    @property
+    def stand_ins(self) -> list[tuple[int, int]]:
+        """
+        Pairs of a primary and of the backup that contributed instead, ascending.
+        """
+    @property
+    def was_committed(self) -> bool:
+        """
+        True if the result had arrived before this rank called.
+        """
 class Runtime:
-    def __init__(
-        self,
-        host: str,
-        handshake_timeout: timedelta,
-        shared_memory_bytes: int,
-        credit_bytes: int,
-    ) -> None: ...
+    """
+    Progress thread and listener of a process.
+    """
+    def __init__(self, host: str, handshake_timeout: datetime.timedelta, shared_memory_bytes: int, credit_bytes: int) -> None:
+        ...
+    def stop(self) -> None:
+        """
+        Ends the thread that runs callbacks. For the end of the process.
+        """
     @property
-    def address(self) -> str: ...
+    def address(self) -> str:
+        ...
     @property
-    def num_strangers(self) -> int: ...
+    def num_strangers(self) -> int:
+        ...
     @property
-    def recorder(self) -> Recorder: ...
-    def stop(self) -> None: ...
-
-class AikidoWork(Work):
-    def outcome(self) -> Outcome | None: ...
-    def is_completed(self) -> bool: ...
-
-def digests(tensors: list[torch.Tensor]) -> list[int]: ...
-
+    def recorder(self) -> Recorder:
+        ...
+class AikidoWork(torch._C._distributed_c10d.Work):
+    """
+    The handle of a call of aikido_torch.
+    """
+    def is_completed(self) -> bool:
+        """
+        True if the call has ended. Ends a batch of calls of this thread.
+        """
+    def outcome(self) -> Outcome | None:
+        """
+        How the call ended; None while it is in progress. Raises the error of a failed call.
+        """
+class AikidoBackend(torch._C._distributed_c10d.Backend):
+    """
+    The c10d backend; made by init_process_group("aikido").
+    """
+    def __init__(self, runtime: Runtime, store: torch._C._distributed_c10d.Store, rank: int, size: int, timeout: datetime.timedelta, group_name: str, options: collections.abc.Mapping[str, str], connect: bool = True, connect_timeout: datetime.timedelta | None = None) -> None:
+        ...
+    def advise(self, rank: int, advice: typing.Literal['none', 'caller', 'link']) -> None:
+        """
+        Sets the reason for which `rank` is late in most steps, until the next call.
+        """
+    def all_reduce(self, tensor: torch.Tensor, op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta, data_shard: int = -1) -> AikidoWork:
+        ...
+    def change_members(self, uuid: int, handles: collections.abc.Sequence[str], is_ordered: bool, timeout: datetime.timedelta | None) -> torch._C._distributed_c10d.Work:
+        """
+        Connects the group to the members with these handles.
+        """
+    def clock_of_rank_0(self) -> tuple[int, int, float, int] | None:
+        """
+        The clock of rank 0 against this rank's clock: time of the measurement (ns), offset (ns), drift, error (ns). None: not known.
+        """
+    def handle(self) -> str:
+        """
+        Text by which other members find this one.
+        """
+    def is_acked(self, seq: int, except_rank: int) -> bool:
+        """
+        True if no rank but `except_rank` still needs a result up to `seq`.
+        """
+    def leave_after_rank_0(self, port: int) -> None:
+        """
+        Declares that the store at `port` ends with this group on rank 0. shutdown() then returns after the store has ended.
+        """
+    def leave_out_call(self, why: str, tells: bool) -> None:
+        """
+        Uses up the number of the next collective, which this rank does not make. If `tells`, the collective fails on the other ranks with ConfigError.
+        """
+    def members(self) -> list[int]:
+        """
+        Ranks in the view, which take part in skippable calls, ascending.
+        """
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """
+        Does nothing: ranks that are not in a split take no part in it.
+        """
+    def receive_message(self, tensor: torch.Tensor, src: int, tag: int) -> torch._C._distributed_c10d.Work:
+        ...
+    def reduce_scatter(self, output: torch.Tensor, inputs: collections.abc.Sequence[torch.Tensor], op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta) -> AikidoWork:
+        ...
+    def reduce_scatter_tensor(self, output: torch.Tensor, input: torch.Tensor, op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta) -> AikidoWork:
+        ...
+    def refuse_call(self, call: str, why: str) -> typing.NoReturn:
+        """
+        Refuses the next collective, because its arguments are wrong on this rank. Raises ConfigError; the other ranks get the reason.
+        """
+    def seal(self, seq: int, rank: int, tag: int) -> None:
+        """
+        Sends `rank` an int64 with this tag from the progress thread: 1 as soon as is_acked(seq, rank), -1 if this rank is excluded from the view before.
+        """
+    def send_message(self, tensor: torch.Tensor, dst: int, tag: int, priority: int | None, timeout: datetime.timedelta) -> AikidoWork:
+        ...
+    def set_end_hook(self, hook: collections.abc.Callable[[datetime.timedelta], typing.Any]) -> None:
+        """
+        Sets the function that the first shutdown() calls with shutdown.linger_ms before it ends anything. shutdown() raises an error of the function at its end. The function is not called after abort(), nor at the end of a process.
+        """
+    def set_hosts(self, hosts: collections.abc.Sequence[int]) -> None:
+        """
+        Sets the host of each rank. All ranks call it at the same point; it waits for all of them.
+        """
+    def set_link(self, link: LinkCost, message_s: float, local: LinkCost) -> None:
+        """
+        Sets the cost of a message. Call it with the same values on all ranks, between the same calls.
+        """
+    def sharing_failure(self) -> str:
+        """
+        Reason for which no memory is shared with a rank of this host. Empty: it is shared.
+        """
+    def shut_down_family(self) -> None:
+        """
+        Shuts down this group and all groups that were made from it.
+        """
+    def skip_through(self, seq: int) -> None:
+        """
+        Declares that this rank has copied a state with the collectives up to `seq`, and will not call them.
+        """
+    @property
+    def call_timeout(self) -> datetime.timedelta:
+        """
+        Time-out of calls without a time-out of their own.
+        """
+    @property
+    def called_ahead(self) -> int:
+        ...
+    @property
+    def committed_ahead(self) -> int:
+        ...
+    @property
+    def counters(self) -> aikido_torch._rows.Counters:
+        ...
+    @property
+    def epoch(self) -> int:
+        """
+        Number of the present view, 0 before the first one.
+        """
+    @property
+    def gone(self) -> list[int]:
+        """
+        Ranks that have left or are lost.
+        """
+    @property
+    def group_name(self) -> str:
+        ...
+    @property
+    def host(self) -> str:
+        """
+        Numeric address at which other ranks find this process.
+        """
+    @property
+    def is_waited_for(self) -> bool:
+        """
+        True if the other ranks have made a call that cannot end without this rank.
+        """
+    @property
+    def num_calls(self) -> int:
+        """
+        Number of the last collective that this rank has called.
+        """
+    @property
+    def place(self) -> tuple[int, int]:
+        """
+        Rank and size in the present view.
+        """
+    @property
+    def standing(self) -> typing.Literal['member', 'returning', 'refused', 'ended']:
+        """
+        State of this rank in skippable calls: a member; or excluded and returning, refused, or ended.
+        """
 class QuietSteps:
-    def __init__(
-        self, buckets: AikidoBackend, calls: AikidoBackend, check: Any, rescue: Any
-    ) -> None: ...
-    def allow(
-        self, steps: range, policy: PolicyOptions, num_buckets: int, awaited: list[Work]
-    ) -> None: ...
-    def start(self, bucket: GradBucket) -> Work | None: ...
-    def pass_top(self) -> bool: ...
-    def take(self) -> tuple[list[QuietStep], bool]: ...
-    def look(self, each: int, call: Callable[[int], None], rates: object) -> None: ...
-    def set_alarm(self, is_on: bool) -> None: ...
-    def place(self) -> tuple[int, int, int]: ...
-
-def hook_work(work: AikidoWork, value: object, rescue: Callable[..., bool]) -> Work: ...
-
-class AikidoBackend(Backend):
-    def __init__(
-        self,
-        runtime: Runtime,
-        store: Store,
-        rank: int,
-        size: int,
-        timeout: timedelta,
-        group_name: str,
-        options: Mapping[str, str],
-        connect: bool = True,
-        connect_timeout: timedelta | None = None,
-    ) -> None: ...
-    def send_message(
-        self,
-        tensor: torch.Tensor,
-        dst: int,
-        tag: int,
-        priority: int | None,
-        timeout: timedelta,
-    ) -> AikidoWork: ...
-    def receive_message(self, tensor: torch.Tensor, src: int, tag: int) -> Work: ...
-    def refuse_call(self, call: str, why: str) -> NoReturn: ...
-    def leave_out_call(self, why: str, tells: bool) -> None: ...
-    def all_reduce(
-        self,
-        tensor: torch.Tensor,
-        op: ReduceOp,
-        policy: PolicyOptions,
-        priority: int | None,
-        timeout: timedelta,
-        data_shard: int = -1,
-    ) -> AikidoWork: ...
-    def reduce_scatter(
-        self,
-        output: torch.Tensor,
-        inputs: list[torch.Tensor],
-        op: ReduceOp,
-        policy: PolicyOptions,
-        priority: int | None,
-        timeout: timedelta,
-    ) -> AikidoWork: ...
-    def reduce_scatter_tensor(
-        self,
-        output: torch.Tensor,
-        input: torch.Tensor,
-        op: ReduceOp,
-        policy: PolicyOptions,
-        priority: int | None,
-        timeout: timedelta,
-    ) -> AikidoWork: ...
-    def handle(self) -> str: ...
-    def change_members(
-        self, uuid: int, handles: list[str], is_ordered: bool, timeout: timedelta | None
-    ) -> Work: ...
-    @property
-    def place(self) -> tuple[int, int]: ...
-    def set_link(self, link: LinkCost, message_s: float, local: LinkCost) -> None: ...
-    def set_hosts(self, hosts: list[int]) -> None: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def group_name(self) -> str: ...
-    @property
-    def epoch(self) -> int: ...
-    def set_end_hook(self, hook: Callable[[timedelta], object]) -> None: ...
-    def shut_down_family(self) -> None: ...
-    def perform_nocolor_split(self, device: torch.device) -> None: ...
-    @property
-    def committed_ahead(self) -> int: ...
-    @property
-    def called_ahead(self) -> int: ...
-    def skip_through(self, seq: int) -> None: ...
-    def is_acked(self, seq: int, except_rank: int) -> bool: ...
-    def seal(self, seq: int, rank: int, tag: int) -> None: ...
-    def leave_after_rank_0(self, port: int) -> None: ...
-    @property
-    def is_waited_for(self) -> bool: ...
-    @property
-    def gone(self) -> list[int]: ...
-    def members(self) -> list[int]: ...
-    def advise(self, rank: int, advice: Literal["none", "caller", "link"]) -> None: ...
-    def sharing_failure(self) -> str: ...
-    def clock_of_rank_0(self) -> tuple[int, int, float, int] | None: ...
-    @property
-    def num_calls(self) -> int: ...
-    @property
-    def call_timeout(self) -> timedelta: ...
-    @property
-    def standing(self) -> Literal["member", "returning", "refused", "ended"]: ...
-    @property
-    def counters(self) -> Counters: ...
+    """
+    Steps in which the gradients are summed without Python code of the handle.
+    """
+    def __init__(self, buckets: AikidoBackend, calls: AikidoBackend, check: collections.abc.Callable[[], typing.Any], rescue: collections.abc.Callable[[BaseException], bool]) -> None:
+        ...
+    def allow(self, steps: range, policy: PolicyOptions, num_buckets: int, awaited: collections.abc.Sequence[torch._C._distributed_c10d.Work]) -> None:
+        """
+        Allows these steps to be quiet, until start() returns None or pass_top() returns False.
+        """
+    def look(self, each: int, call: collections.abc.Callable[[int], typing.Any], rates: typing.Any) -> None:
+        """
+        Calls call(step) at the end of the backward of a quiet step in two cases. The number of the step is a multiple of `each` (0: never). Or the learning rates of the optimizer `rates` (None: not watched) have changed since the top of the loop. Call look() before allow().
+        """
+    def pass_top(self) -> bool:
+        """
+        Begins a step of the loop. False: Python has something to do. Never blocks.
+        """
+    def place(self) -> tuple[int, int, int]:
+        """
+        The last quiet step that has begun (-1: none), the calls of the loop before it, and the number of quiet backwards. Any thread.
+        """
+    def set_alarm(self, is_on: bool) -> None:
+        """
+        While it is on, no step is quiet, and `check` is called at the end of a backward that is in progress. Any thread.
+        """
+    def start(self, bucket: torch._C._distributed_c10d.GradBucket) -> torch._C._distributed_c10d.Work | None:
+        """
+        Hook of a bucket. None: the step is not quiet, and Python handles it.
+        """
+    def take(self) -> tuple[list[tuple[float, list[tuple[AikidoWork, int]]]], bool]:
+        """
+        Removes and returns the quiet steps since the last take(), and True if the loop has begun another step. A step has the time at which its last bucket was started (time.monotonic()), and its sums with their numbers of elements.
+        """
+def best_order(graph: OpGraph, *, link: str, chunk_bytes: float, compute: str, processors: int) -> tuple[list[str], float]:
+    """
+    aikido_torch.ordering.best_order without its defaults.
+    """
+def build_info() -> aikido_torch._rows.BuildInfo:
+    """
+    Version, torch minor, compiler, CUDA and C++ ABI of this build, and the instruction sets of its kernels that this CPU has, fastest last.
+    """
+def choose_collective(*, members: int, bytes: float, message: LinkCost, gamma_s: float, message_s: float, shard_bytes: float, hosts: collections.abc.Sequence[int], local: LinkCost, among: collections.abc.Sequence[str]) -> tuple[str, float]:
+    """
+    aikido_torch.ordering.choose_collective without its defaults.
+    """
+def collective_time(collective: str, *, members: int, bytes: float, message: LinkCost, gamma_s: float, message_s: float, shard_bytes: float, hosts: collections.abc.Sequence[int], local: LinkCost) -> float:
+    """
+    aikido_torch.ordering.collective_time without its defaults.
+    """
+def digests(tensors: collections.abc.Sequence[torch.Tensor]) -> list[int]:
+    """
+    A 64-bit digest of the bytes of each tensor. Releases Python's lock. Raises ValueError for a tensor that is not dense or not in host memory.
+    """
+def hook_work(work: AikidoWork, value: torch.Tensor, rescue: collections.abc.Callable[[BaseException], bool]) -> torch._C._distributed_c10d.Work:
+    """
+    A work for a communication hook. When `work` has ended, its future has `value`. If `work` has failed, the future has the error, unless rescue(error) returns True.
+    """
+def interface_address(name: str) -> str:
+    """
+    Numeric address of a network interface of this machine.
+    """
+def iteration_bounds(graph: OpGraph) -> Bounds:
+    """
+    aikido_torch.ordering.bounds.
+    """
+def offer_device_memory(type: str, memory: typing.Any) -> None:
+    """
+    Registers the way in which processes share memory of a type of device. memory: a capsule with a std::shared_ptr<DeviceMemory> (csrc/c10d/common/device_memory.h).
+    """
+def operation_names() -> dict[int, str]:
+    """
+    Names of the kinds of collectives, by their numbers in spans.
+    """
+def partition(profile: Profile, *, machines: collections.abc.Sequence[int], bandwidths: collections.abc.Sequence[float], cost_model: str, count_transfers: bool, straight: bool, fewer_machines: bool, memory_bytes: float | None, max_cuts: int) -> Plan:
+    """
+    aikido_torch.pipeline.partition without its defaults.
+    """
+def pipelining_depth(*, bytes: float, hops: int, most: int, link: LinkCost) -> tuple[int, float]:
+    """
+    aikido_torch.ordering.pipelining_depth without its defaults.
+    """
+def plan_batches(graph: OpGraph, *, order: collections.abc.Sequence[str], link: LinkCost, most_bytes: float) -> BatchPlan:
+    """
+    aikido_torch.ordering.plan_batches without its defaults.
+    """
+def priority_range() -> tuple[int, int]:
+    """
+    Lowest and highest priority of a call.
+    """
+def resolve_settings(options: collections.abc.Mapping[str, str]) -> dict[str, tuple[int | str, str]]:
+    """
+    Value and source of each setting, from the environment and from options as text. Raises ConfigError.
+    """
+def set_inner_finder(finder: collections.abc.Callable[[torch._C._distributed_c10d.Backend, str, torch.device, torch._C._distributed_c10d.Store | None, datetime.timedelta], torch._C._distributed_c10d.Backend | None]) -> None:
+    """
+    Sets the function that returns the backend for strict calls with tensors on devices. None: the tensors are staged in host memory.
+    """
+def set_ipc_finder(finder: collections.abc.Callable[[torch._C._distributed_c10d.Backend, str, torch.device, datetime.timedelta], bool]) -> None:
+    """
+    Sets the function that decides whether all_reduces of tensors on devices use the shared memory of the devices.
+    """
+def settings_table() -> list[aikido_torch._rows.SettingRow]:
+    """
+    All settings: name, option, variable, default, range.
+    """
+def share_device_memory(tensor: torch.Tensor) -> bytes:
+    """
+    A handle by which other processes of this host can open the memory of a contiguous tensor on a device, as long as the tensor exists.
+    """
+def simulate_iteration(graph: OpGraph, *, order: collections.abc.Sequence[str], link: str, chunk_bytes: float, compute: str, processors: int) -> Timeline:
+    """
+    aikido_torch.ordering.simulate without its defaults.
+    """
+def source_address(peer: str) -> str:
+    """
+    Numeric address of this machine that `peer` sees.
+    """
+def tac(graph: OpGraph) -> list[tuple[str, int]]:
+    """
+    Names and places of aikido_torch.ordering.tac.
+    """
+def tic(graph: OpGraph) -> list[tuple[str, int]]:
+    """
+    Names and places of aikido_torch.ordering.tic.
+    """
+def transfer_windows(graph: OpGraph) -> list[TransferWindow]:
+    """
+    aikido_torch.ordering.windows.
+    """
+def try_device_memory(tensor: torch.Tensor, handles: collections.abc.Sequence[bytes]) -> None:
+    """
+    Adds up a float32 tensor of one element and the shared ones of other processes, and writes the sum to all of them. Raises if that is impossible.
+    """

@@ -132,7 +132,7 @@ class StepAudit:
             return 0
         if self._has_apply:
             return -step % _period(step)
-        if self._quiet is not None:
+        if self._quiet is not None and self._look is not None:
             self._quiet.look(_period(step), self._look, None)
         return sys.maxsize
 
