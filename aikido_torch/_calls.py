@@ -9,7 +9,7 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from aikido_torch import _C
+from aikido_torch import _C, _tags
 from aikido_torch._backend import backend_of, catching_up_on
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, Carry, Policy, WaitAll
@@ -219,7 +219,7 @@ def send(
     Args:
         tensor: the same shape and dtype as the receiver's.
         dst: a rank of the group.
-        tag: 0 or more, the same as the receiver's.
+        tag: from 0 to 2**30 - 1, the same as the receiver's.
         group: an aikido group; None is the default group.
         priority: higher goes first on the wire, -1000 to 1000; None is the group's
             (`Options.transport_priority`).
@@ -234,11 +234,11 @@ def send(
         PeerLostError, TimedOutError, AbortedError: see `aikido_torch.errors`.
     """
     _check_tensor("send", "tensor", tensor)
-    for name, value in (("dst", dst), ("tag", tag)):
+    for name, value, last in (("dst", dst, 2**31 - 1), ("tag", tag, _tags.USER.last)):
         is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if not is_whole or not 0 <= value < 1 << 31:
+        if not is_whole or not 0 <= value <= last:
             raise ConfigError(
-                f"send: {name} is {value!r}; pass a whole number from 0 on."
+                f"send: {name} is {value!r}; pass a whole number from 0 to {last}."
             )
     _check_priority("send", priority)
     _check_timeout("send", timeout)

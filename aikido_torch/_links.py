@@ -14,11 +14,11 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from aikido_torch import _C
+from aikido_torch import _C, _tags
 
 __all__ = ["find_hosts", "link_of", "measure", "pairs_of"]
 
-_TAG = 0
+_TAG = _tags.LINKS.tag(0)
 # The two larger sizes wait for the receiver. Their difference does not contain that
 # wait.
 SMALL, MIDDLE, LARGE = 8, 128 << 10, 1 << 20

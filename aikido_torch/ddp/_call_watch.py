@@ -41,15 +41,12 @@ from typing import Any
 
 import torch
 
-from aikido_torch import _C
+from aikido_torch import _C, _tags
 from aikido_torch._job_ranks import say_both
 from aikido_torch.errors import AikidoError
 
 __all__ = ["CallWatch", "Counts", "Place"]
 
-# Message tags beside the tags of `_state_transfer`.
-_TAG = 0x61680000
-_NUM_TAGS = 0x10000
 _MESSAGE_BYTES = 1024
 _MOST_TOGETHER = 8
 _LOOK_S = 0.25
@@ -148,7 +145,7 @@ class CallWatch:
     ) -> None:
         self._calls, self._buckets = calls, buckets
         self.quiet: _C.QuietSteps | None = None
-        self._tag = _TAG + number % _NUM_TAGS
+        self._tag = _tags.CALL_WATCH.cyclic(number)
         self._thread_id = threading.get_ident()  # Thread id of the training thread.
         self._next_step = 0
         self._counts = Counts()

@@ -36,7 +36,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from aikido_torch import _C
+from aikido_torch import _C, _tags
 from aikido_torch._job_ranks import say_both
 from aikido_torch.errors import (
     AikidoError,
@@ -48,10 +48,8 @@ from aikido_torch.recovery._state import Snapshot
 
 __all__ = ["Ask", "Copied", "Fetch", "StateTransfer"]
 
-# First tag of this module: one tag for messages, the following tags for answers.
-_TAG = 0x61690000
+# Of a model: one tag for messages, the following tags for answers.
 _TAGS_PER_MODEL = 0x100
-_NUM_MODELS = 0x100000
 _MESSAGE_BYTES = 2048
 _MOST_TOGETHER = 8
 _NOTHING = -1
@@ -252,7 +250,7 @@ class StateTransfer:
 
     def __init__(self, backend: _C.AikidoBackend, *, number: int) -> None:
         self._backend: Any = backend
-        self._tag = _TAG + number % _NUM_MODELS * _TAGS_PER_MODEL
+        self._tag = _tags.STATE_TRANSFER.cyclic(number * _TAGS_PER_MODEL)
         self._num_asks = 0
         self._sent: list[_Posted] = []
         self._left: list[Fetch] = []

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <utility>
 
+#include "base/message_tags.h"
 #include "engine/communicator.h"
 
 namespace aikido::engine {
@@ -20,9 +20,7 @@ constexpr Duration kShortestPause = std::chrono::milliseconds(1);
 constexpr Duration kLongestPause = std::chrono::milliseconds(20);
 // Time that a failing member allows for its reason to reach the others.
 constexpr Duration kGoodbye = std::chrono::seconds(1);
-// Cannot collide with tags of users: their messages begin only after these have
-// arrived.
-constexpr int32_t kJoinTag = std::numeric_limits<int32_t>::min();
+constexpr int32_t kTag = kRosterTags.first;
 
 // Exchange of all connected members: the epoch that each comes from.
 struct EpochExchange {
@@ -125,7 +123,7 @@ Status Communicator::agree_on_epoch(Epoch last, TimePoint deadline) {
     if (Rank(r) == options_.self) continue;
     collectives::ReceiveCall receive_call;
     receive_call.from = Rank(r);
-    receive_call.tag = kJoinTag;
+    receive_call.tag = kTag;
     receive_call.data = exchange->texts[static_cast<size_t>(r)].data();
     receive_call.bytes = sizeof(EpochExchange::Text);
     receive_call.deadline = deadline;
@@ -133,7 +131,7 @@ Status Communicator::agree_on_epoch(Epoch last, TimePoint deadline) {
     receive(std::move(receive_call));
     collectives::SendCall send_call;
     send_call.to = Rank(r);
-    send_call.tag = kJoinTag;
+    send_call.tag = kTag;
     send_call.data = exchange->own.data();
     send_call.bytes = sizeof(EpochExchange::Text);
     send_call.deadline = deadline;

@@ -142,10 +142,13 @@ def test_a_message_of_any_priority_is_received_by_its_tag(group_of_one, priority
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"dst": -1}, "send: dst is -1; pass a whole number from 0 on."),
+        ({"dst": -1}, "send: dst is -1; pass a whole number from 0 to 2147483647."),
         ({"dst": 1}, "send on rank 0: argument dst is 1; the group has"),
-        ({"tag": 1.0}, "send: tag is 1.0; pass a whole number from 0 on."),
-        ({"tag": 1 << 31}, "send: tag is 2147483648; pass a whole number from 0 on."),
+        ({"tag": 1.0}, "send: tag is 1.0; pass a whole number from 0 to 1073741823."),
+        (
+            {"tag": 1 << 30},
+            "send: tag is 1073741824; pass a whole number from 0 to 1073741823.",
+        ),
         (
             {"priority": "high"},
             "send: priority is 'high'; pass a whole number, or None",

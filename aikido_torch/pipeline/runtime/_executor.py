@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from aikido_torch import _C
+from aikido_torch import _C, _tags
 from aikido_torch.pipeline.runtime._channel import Channel, Pending
 from aikido_torch.pipeline.runtime._observe import Observer
 from aikido_torch.pipeline.runtime._packing import MESSAGE_BYTES, Promise
@@ -39,7 +39,9 @@ __all__ = ["AHEAD", "Executor", "Feed", "Program"]
 AHEAD = 4  # number of receives that are posted before their turn
 
 # Kinds of messages of one micro-batch of one stage.
-_ACTIVATION, _GRADIENT, _PROMISE, _MORE_ACTIVATION, _MORE_GRADIENT, _NUM_TAGS = range(6)
+_ACTIVATION, _GRADIENT, _PROMISE, _MORE_ACTIVATION, _MORE_GRADIENT, _NUM_KINDS = range(
+    6
+)
 
 
 class Feed(Protocol):
@@ -377,7 +379,7 @@ class Executor:
     def _tag(self, kind: int, stage: int, step: Step) -> int:
         """Tag of a message; `stage` is the stage that the activation comes from."""
         at = stage * self._program.num_micro_batches + step.micro_batch
-        return at * _NUM_TAGS + kind
+        return _tags.PIPELINE.tag(at * _NUM_KINDS + kind)
 
     # ---- receiving ----
 

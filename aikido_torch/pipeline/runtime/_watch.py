@@ -24,6 +24,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from aikido_torch import _tags
 from aikido_torch.errors import (
     AbortedError,
     AikidoError,
@@ -34,8 +35,8 @@ from aikido_torch.errors import (
 
 __all__ = ["Failure", "Watch"]
 
-# Tag that no message of a schedule has, and size of a failure note in bytes.
-_TAG = 2**31 - 1
+_TAG = _tags.PIPELINE_FAILURE.tag(0)
+# Size of a failure note.
 _NOTE_BYTES = 2048
 # Longest time that a failing rank waits until its note is sent.
 _FAREWELL = timedelta(seconds=0.5)

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <optional>
 
+#include "base/message_tags.h"
 #include "c10d/common/call_of.h"
 #include "c10d/common/error.h"
 
@@ -186,11 +186,8 @@ void IpcCall::go_on(const Status& status, CommunicatorPtr communicator) {
   lead(status);
 }
 
-// Below all tags of users.
 int32_t IpcCall::tag() const {
-  constexpr uint64_t kNumTags = uint64_t{1} << 30;
-  return std::numeric_limits<int32_t>::min() +
-         static_cast<int32_t>(seq_.value % kNumTags);
+  return kIpcTags.cyclic(seq_.value);
 }
 
 void IpcCall::purge() {

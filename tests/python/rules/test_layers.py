@@ -65,6 +65,7 @@ _LEAVES = (
     "_seal",
     "_steps",
     "_store_end",
+    "_tags",
 )
 _BACKEND = (
     "_address",
