@@ -112,7 +112,7 @@ def option_of(backend: _C.AikidoBackend, option: str) -> int | str:
     return _given.get(backend.group_name, Options()).value(option)
 
 
-def backend_while_standing(
+def backend_until_its_end(
     group: dist.ProcessGroup | None,
 ) -> Callable[[], _C.AikidoBackend | None]:
     """Function that returns the backend behind `group`, or None after its end.
@@ -124,14 +124,14 @@ def backend_while_standing(
     """
     known = weakref.ref(backend_of(group))
 
-    def standing() -> _C.AikidoBackend | None:
+    def find() -> _C.AikidoBackend | None:
         try:
             backend = backend_of(group)
         except ConfigError:
             return None
         return backend if backend is known() else None
 
-    return standing
+    return find
 
 
 def options_of(backend: _C.AikidoBackend) -> Options | None:

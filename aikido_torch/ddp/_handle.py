@@ -121,7 +121,7 @@ class Handle:
         self._goal = ANY_STEP  # the step up to which catch_up may go
         self._leaves = getattr(policy, "log_full", "wait") == "leave"
         # True after a step whose result this rank has not got: its state is invalid.
-        self._is_astray = False
+        self._has_lost_step = False
         _, size = self._backend.place
         log_bytes = int(option_of(self._backend, "straggler_log_bytes"))
         found = losses_at_register(policy, optimizer, size, log_bytes)
@@ -359,7 +359,7 @@ class Handle:
 
     def _must_copy(self) -> bool:
         is_refused = self._backend.standing == "refused"
-        return self._is_astray or (is_refused and _return.may_return(self))
+        return self._has_lost_step or (is_refused and _return.may_return(self))
 
     def _catch_up_held(self) -> int | None:
         source = None
@@ -472,7 +472,7 @@ class Handle:
 
     def _answer(self) -> None:
         if self._exchange is not None:
-            is_fit = self._backend.standing == "member" and not self._is_astray
+            is_fit = self._backend.standing == "member" and not self._has_lost_step
             notes = self._state_check.digest_notes
             take = partial(self._state.take, notes) if is_fit else None
             self.served_copies += len(self._exchange.answer(self.steps, take))

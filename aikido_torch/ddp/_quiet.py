@@ -45,7 +45,7 @@ def _may_be_quiet(handle: "Handle") -> bool:
         and handle._backups.sampler is None
         and handle._is_laid_out()
         and handle._batches.is_plain
-        and not handle._is_astray
+        and not handle._has_lost_step
         and not handle._state_check.has_work
         and (exchange is None or not exchange.has_news)
         and len(stepped_together.handles()) < 2

@@ -46,7 +46,7 @@ class FlatBucket:
         self.buffer = torch.zeros(
             total + len(sizes) + num_signals, dtype=first.dtype, device=first.device
         )
-        self._had = self.buffer[total : total + len(sizes)]
+        self._gradient_counts = self.buffer[total : total + len(sizes)]
         self.signals = self.buffer[total + len(sizes) :]
         self._places = {id(p): i for i, p in enumerate(parameters)}
         pieces = torch.split(self.buffer[:total], sizes)
@@ -78,7 +78,7 @@ class FlatBucket:
         assert gradient is not None
         with torch.no_grad():
             torch.mul(gradient, scale, out=view)
-            self._had[place] = 1
+            self._gradient_counts[place] = 1
         parameter.grad = view
         self._taken[place] = True
         self._version = self.buffer._version
@@ -95,7 +95,7 @@ class FlatBucket:
                 continue
             with torch.no_grad():
                 self._views[place].zero_()
-                self._had[place] = 0
+                self._gradient_counts[place] = 0
             self._taken[place] = False
             self._version = self.buffer._version
 
@@ -116,9 +116,9 @@ class FlatBucket:
                     torch.mul(gradient, scale, out=view)
                 self._taken[place] = gradient is not None
             if False not in self._taken:
-                self._had.fill_(1)
+                self._gradient_counts.fill_(1)
             else:
-                self._had.copy_(torch.tensor(self._taken))
+                self._gradient_counts.copy_(torch.tensor(self._taken))
 
     def check_filled(self) -> None:
         """Raises ConfigError if a `.grad` has changed since `fill`."""
@@ -233,8 +233,8 @@ class FlatBucket:
 
     def _results(self) -> list[torch.Tensor | None]:
         """The sums by parameter; None if no rank had a gradient."""
-        had = self._had.tolist()
-        return [v if h else None for v, h in zip(self._views, had, strict=True)]
+        counts = self._gradient_counts.tolist()
+        return [v if n else None for v, n in zip(self._views, counts, strict=True)]
 
 
 def _touched(what: str) -> ConfigError:

@@ -72,7 +72,7 @@ class Returning(Protocol):
     _end_check: EndCheck | None
     _quiet: Any
     _own_steps_s: deque[float]
-    _is_astray: bool
+    _has_lost_step: bool
     _goal: int
     _state: TrainingState
     _state_check: StateCheck
@@ -130,13 +130,13 @@ def rescue(known: "weakref.ref[Returning]", error: BaseException) -> bool:
     is_refused = isinstance(error, PeerLostError) and error.rank == own
     if not (is_refused and may_return(handle)):
         return False
-    if not handle._is_astray:
+    if not handle._has_lost_step:
         _log.warning(
             "The step of this rank is lost, and catch_up() copies the state of another "
             "rank: %s",
             error,
         )
-    handle._is_astray = handle._state_check.is_void = True
+    handle._has_lost_step = handle._state_check.is_void = True
     handle._quiet.set_alarm(True)
     return True
 
@@ -215,7 +215,7 @@ def return_by_copy(handle: Returning) -> int:
             continue
         if handle._adopt(copied) is None:
             continue
-        handle._is_astray = False
+        handle._has_lost_step = False
         handle._state_check.on_return(copied.step)
         while handle._backend.standing == "returning":
             handle._refuse()

@@ -179,7 +179,7 @@ class Fetch:
             The copy, or None if there is none or it did not arrive in time; `is_over`
             tells which of both.
         """
-        had_head = False
+        has_seen_head = False
         deadline = time.monotonic() + timeout_s
         while not self.advance() and time.monotonic() < deadline:
             if self._is_whole(own_place):
@@ -190,8 +190,8 @@ class Fetch:
             may_be_in_vain = own_place is None and not self.has_head
             if may_be_in_vain and self._backend.is_waited_for:
                 break
-            if self.has_head and not had_head:
-                had_head = True
+            if self.has_head and not has_seen_head:
+                has_seen_head = True
                 deadline = time.monotonic() + timeout_s + _SEAL_S
                 deadline += self.num_bytes / _BYTES_PER_S
             time.sleep(_LOOK_S)

@@ -84,21 +84,21 @@ def stream(case: Case, context: Context) -> list[Row]:
     urgent message, and one arm uses a group without the option transport_priority.
     """
     repeats = context.pick(3, 8)
-    urgent, alone, untold, gloo = [], [], [], []
+    urgent, alone, without_option, gloo = [], [], [], []
     with lab_of(2, mbit=MBIT, queue_ms=QUEUE_MS) as lab:
         for i in range(repeats):
             plan = Plan(seed=context.seed + i)
             urgent.append(run(lab, plan, context))
             without = dataclasses.replace(plan, is_told=False)
             alone.append(run(lab, dataclasses.replace(without, num_urgent=0), context))
-            untold.append(run(lab, without, context))
+            without_option.append(run(lab, without, context))
             context.on_progress((i + 0.8) / repeats)
             if i == 0:
                 plan = dataclasses.replace(plan, backend="gloo", num_urgent=30)
                 gloo.append(run(lab, plan, context))
     times = Samples(tuple(t for record in urgent for t in record.latencies_ms))
     theirs = Samples(tuple(t for record in gloo for t in record.latencies_ms))
-    late = Samples(tuple(t for record in untold for t in record.latencies_ms))
+    late = Samples(tuple(t for record in without_option for t in record.latencies_ms))
     inversions = sum(record.seen["counters"]["inversions"] for record in urgent)
     last = urgent[-1].seen["counters"]
     return [
@@ -129,7 +129,7 @@ def stream(case: Case, context: Context) -> list[Row]:
         ),
         case.show(
             "first message of a group without the option",
-            value=_first_ms(untold),
+            value=_first_ms(without_option),
             unit="ms",
             note=f"all {len(late.values)} messages there: p50 {late.median:.2f} ms, "
             f"p99 {late.quantile(0.99):.2f} ms",

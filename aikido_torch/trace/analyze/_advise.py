@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from aikido_torch import _C
 from aikido_torch._backend import (
     backend_of,
-    backend_while_standing,
+    backend_until_its_end,
     recorder_of_process,
     with_bucket_backends,
 )
@@ -142,7 +142,7 @@ class Following:
         """Starts the thread, which ends with the group of `backend`."""
         self._board = board
         self._recorder = recorder
-        self._standing = backend_while_standing(group)
+        self._find_backend = backend_until_its_end(group)
         self._group = group
         self._name = group.group_name if group is not None else ""
         self._every_s = every_s
@@ -186,7 +186,7 @@ class Following:
 
     def _member(self) -> _C.AikidoBackend:
         """The backend of the group; raises ConfigError if the group has ended."""
-        backend = self._standing()
+        backend = self._find_backend()
         if backend is None:
             raise ConfigError("The group that was followed has ended.")
         return backend

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from aikido_torch import _C
 from aikido_torch._backend import (
     backend_of,
-    backend_while_standing,
+    backend_until_its_end,
     recorder_of_process,
 )
 from aikido_torch._steps import StepHook
@@ -59,7 +59,7 @@ def watch(
     Raises:
         ConfigError: there is no aikido group, or an argument has the wrong type.
     """
-    backend, standing = backend_of(group), backend_while_standing(group)
+    backend, find = backend_of(group), backend_until_its_end(group)
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(f"watch: model is {model!r}; it takes a torch.nn.Module.")
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -81,7 +81,7 @@ def watch(
             recorder_of_process(),
             backend.place,
             lambda: take_free(group),
-            has_ended=lambda: standing() is None,
+            has_ended=lambda: find() is None,
         )
     return watch
 

@@ -26,7 +26,7 @@ def test_every_kind_of_case_occurs():
     kinds = {fault.kind for what in CASES for fault in what.faults}
     assert kinds == {"late", "lock", "stop", "kill"}
     assert {what.size for what in CASES} == {2, 3, 4}
-    for name in ("untold", "scaler", "clip", "scheduler", "batches", "save_at"):
+    for name in ("unregistered", "scaler", "clip", "scheduler", "batches", "save_at"):
         assert len({getattr(what, name) for what in CASES}) > 2
 
 

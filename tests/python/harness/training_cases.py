@@ -50,7 +50,7 @@ GROUP_TIMEOUT_S = 30.0
 _DEADLINE_S = 75.0  # of one case
 _STEPS = (16, 40)
 _STEP_S = 0.002
-_UNTOLD = ("clip", "rate", "weights")
+_UNREGISTERED = ("clip", "rate", "weights")
 # Modules that DistributedDataParallel imports when it is constructed.
 _PRELOAD = ("torch._dynamo", "torch.distributed.optim")
 
@@ -84,7 +84,7 @@ class Case:
     scaler: float  # first scale; 0: no scaler
     clip: float  # 0: no clipping
     scheduler: str  # "" (none), or the hook that steps it
-    untold: str  # extra work that register does not know; "": none
+    unregistered: str  # extra work that register does not know; "": none
     check_every: int
     strict_every: int  # steps; 0: no strict call on the model's group
     barrier_every: int  # 0: none
@@ -100,7 +100,7 @@ class Case:
 
     @property
     def told(self) -> bool:
-        return self.untold == ""
+        return self.unregistered == ""
 
 
 def case(number: int) -> Case:
@@ -146,7 +146,7 @@ def case(number: int) -> Case:
         scaler=0.0 if is_half else rng.choice((0.0, 0.0, 256.0, 2.0**127)),
         clip=rng.choice((0.0, 0.0, 0.01, 1.0)),
         scheduler=rng.choice(("", "", "apply", "after_step")),
-        untold=rng.choice(("", "", "", "", *_UNTOLD)),
+        unregistered=rng.choice(("", "", "", "", *_UNREGISTERED)),
         check_every=rng.choice((3, 8, 15, 100)),
         strict_every=1 if has_strict else 0,
         barrier_every=rng.choice((0, 0, 7, 11)),
@@ -275,7 +275,7 @@ class Training:
             is_last = i == self.what.batches - 1
             with contextlib.nullcontext() if is_last else self.model.no_sync():
                 self._backward(1000 * step + 10 * i + self.rank)
-        self._untold(step)
+        self._do_unregistered(step)
         if self.what.scaler or self.what.clip or self.what.scheduler == "apply":
             self.apply()
         else:
@@ -290,13 +290,13 @@ class Training:
             loss = self.scaler.scale(loss)
         loss.backward()
 
-    def _untold(self, step: int) -> None:
-        if self.what.untold == "clip":
+    def _do_unregistered(self, step: int) -> None:
+        if self.what.unregistered == "clip":
             torch.nn.utils.clip_grad_value_(self.net.parameters(), 1e-3)
-        elif self.what.untold == "rate":
+        elif self.what.unregistered == "rate":
             for group in self.optimizer.param_groups:
                 group["lr"] = 0.01 / (1 + step)
-        elif self.what.untold == "weights":
+        elif self.what.unregistered == "weights":
             with torch.no_grad():
                 for parameter in self.net.parameters():
                     parameter.clamp_(-0.3, 0.3)

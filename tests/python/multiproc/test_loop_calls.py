@@ -514,7 +514,7 @@ def test_a_short_last_step_of_an_epoch_does_not_shift_the_batches_of_a_late_rank
     assert done.items() <= others.items()
 
 
-def accumulate_untold(rank, size):
+def accumulate_unregistered(rank, size):
     with pytest.raises(RuntimeError) as caught:
         accumulate(rank, size, 1)
     return str(caught.value)
@@ -522,7 +522,7 @@ def accumulate_untold(rank, size):
 
 @pytest.mark.beside
 def test_accumulation_unknown_to_register_is_an_error_in_the_first_step():
-    for text in run_ranks(3, accumulate_untold):
+    for text in run_ranks(3, accumulate_unregistered):
         assert "batches_per_step is 1" in text
         assert "Give register(..., batches_per_step=4)." in text
 

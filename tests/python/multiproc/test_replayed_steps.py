@@ -47,7 +47,7 @@ class Training:
     """
 
     wrap = MappingProxyType({})
-    is_untold = False
+    is_unregistered = False
 
     def __init__(self, rank):
         torch.manual_seed(0)
@@ -84,7 +84,9 @@ class Training:
     def run(self):
         step, was_late = 0, False
         # Loops with work unknown to `register` need more steps until they are repaired.
-        while (step := step + self.handle.catch_up()) < STEPS + 16 * self.is_untold:
+        while (
+            step := step + self.handle.catch_up()
+        ) < STEPS + 16 * self.is_unregistered:
             if self.rank == LATE_RANK and step >= LATE_STEP and not was_late:
                 was_late = True
                 fall_behind(self.handle)
@@ -93,7 +95,7 @@ class Training:
             late(0.01)
         self.handle.close()
         num_repairs = self.handle._state_check.num_repairs
-        assert self.is_untold or num_repairs == 0, type(self).__name__
+        assert self.is_unregistered or num_repairs == 0, type(self).__name__
         return self.handle.replayed_steps, bits(*self.net.parameters())
 
 
@@ -192,10 +194,10 @@ class StepsInApply(Training):
         self.apply()
 
 
-class Untold(Training):
+class Unregistered(Training):
     """Work of the loop unknown to `register` is found and repaired."""
 
-    is_untold = True
+    is_unregistered = True
 
     def prepare(self):
         self.told = {"check_every": 8}
@@ -210,17 +212,17 @@ class Untold(Training):
         self.optimizer.step()
 
 
-class Clipped(Untold):
+class Clipped(Unregistered):
     def between(self, step):
         nn.utils.clip_grad_norm_(self.net.parameters(), 0.01)
 
 
-class Scheduled(Untold):
+class Scheduled(Unregistered):
     def between(self, step):
         self.optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
 
 
-class LoopsOwnCount(Untold):
+class LoopsOwnCount(Unregistered):
     """apply() reads a variable of the loop, which does not change during a replay."""
 
     def prepare(self):

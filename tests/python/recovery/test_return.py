@@ -37,7 +37,7 @@ class Handle:
     """The handle of rank 1 of three; the answers of other ranks are given."""
 
     def __init__(self, answers, standings, timeout_s=5.0):
-        self.steps, self._copy, self._is_astray = 9, None, True
+        self.steps, self._copy, self._has_lost_step = 9, None, True
         self._own_steps_s = deque([0.01])
         self.answers, self.asked, self.adopted = list(answers), [], 0
         self._backend = Backend(timeout_s)
@@ -70,7 +70,7 @@ def test_a_rank_copies_from_the_first_that_answers_and_waits_to_be_taken_in():
     assert handle.returned_at == 9
     # The last step is invalid, so a state of the step before is requested.
     assert handle.asked == [(2, 8), (0, 8)]
-    assert not handle._is_astray
+    assert not handle._has_lost_step
 
 
 @pytest.mark.parametrize("num_waiting", [0, 1])
@@ -118,7 +118,7 @@ class Refused:
 
     def __init__(self, copy="a rule", exchange="an exchange"):
         self._copy, self._exchange, self._end_check = copy, exchange, None
-        self._is_astray, self.alarms = False, []
+        self._has_lost_step, self.alarms = False, []
         self._calls = SimpleNamespace(has_failed=False)
         self._backend = Backend(5.0)
         self._state_check = SimpleNamespace(is_void=False)
@@ -132,7 +132,7 @@ def test_a_refused_rank_loses_its_step_and_says_so_once(caplog):
     handle = Refused()
     for _ in range(2):  # buckets
         assert rescue(lambda: handle, OWN)
-    assert handle._is_astray
+    assert handle._has_lost_step
     assert handle._state_check.is_void
     assert handle.alarms[-1] is True
     (record,) = caplog.records
@@ -153,7 +153,7 @@ def test_a_refused_rank_loses_its_step_and_says_so_once(caplog):
 )
 def test_the_call_of_a_rank_that_cannot_return_raises(handle, error):
     assert not rescue(lambda: handle, error)
-    assert not handle._is_astray
+    assert not handle._has_lost_step
 
 
 def test_a_call_of_a_model_that_is_gone_or_has_failed_otherwise():
@@ -161,7 +161,7 @@ def test_a_call_of_a_model_that_is_gone_or_has_failed_otherwise():
     handle = Refused(copy=None)
     handle._calls.has_failed = True
     assert rescue(lambda: handle, OWN)  # the end of the backward raises the reason
-    assert not handle._is_astray
+    assert not handle._has_lost_step
 
 
 @pytest.mark.parametrize("is_over", [False, True])
