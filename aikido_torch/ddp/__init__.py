@@ -54,9 +54,14 @@ bucket, and counts once:
   of it in every own step.
 """
 
+from aikido_torch._moved import moved_names
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._register import register
 from aikido_torch.recovery._catch_up import CatchUp
 from aikido_torch.recovery._catch_up_policy import StateCopy
 
 __all__ = ["CatchUp", "Handle", "StateCopy", "register"]
+
+__getattr__ = moved_names(
+    __name__, {"OverlappedDataParallel": "aikido_torch.overlap.OverlappedDataParallel"}
+)

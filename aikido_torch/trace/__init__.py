@@ -25,8 +25,7 @@ Before that nothing is recorded, at nearly no cost. Each thread of a rank has ro
 32,768 spans. Further spans are dropped and counted.
 """
 
-from typing import NoReturn
-
+from aikido_torch._moved import moved_names
 from aikido_torch.trace.analyze._advise import apply_advice, auto_advise
 from aikido_torch.trace.analyze._attribute import attribute
 from aikido_torch.trace.analyze._step_facts import facts_of
@@ -56,16 +55,11 @@ __all__ = [
     "write_flight_recorder",
 ]
 
-_RENAMED = {
-    "advise": "apply_advice",
-    "arm": "capture_steps",
-    "follow": "auto_advise",
-}
-
-
-def __getattr__(name: str) -> NoReturn:
-    if name in _RENAMED:
-        raise AttributeError(
-            f"aikido_torch.trace.{name} has a new name: {_RENAMED[name]}."
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = moved_names(
+    __name__,
+    {
+        "advise": "aikido_torch.trace.apply_advice",
+        "arm": "aikido_torch.trace.capture_steps",
+        "follow": "aikido_torch.trace.auto_advise",
+    },
+)

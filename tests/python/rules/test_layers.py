@@ -59,6 +59,7 @@ _LEAVES = (
     "_colors",
     "_figures",
     "_hook",
+    "_moved",
     "_names",
     "_repr",
     "_rows",

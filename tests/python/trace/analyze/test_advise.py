@@ -46,19 +46,6 @@ def test_without_a_group_or_with_invalid_numbers_it_is_refused(group_of_one):
             call()
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("arm", "capture_steps"), ("follow", "auto_advise"), ("advise", "apply_advice")],
-)
-def test_an_old_name_is_refused_with_the_new_name(old, new):
-    assert callable(getattr(trace, new))
-    text = f"aikido_torch.trace.{old} has a new name: {new}"
-    with pytest.raises(AttributeError, match=text):
-        getattr(trace, old)
-    with pytest.raises(AttributeError, match="has no attribute 'steps'"):
-        trace.steps  # noqa: B018
-
-
 def test_a_board_keeps_the_last_verdict_of_each_group():
     board = Board(HashStore())
     assert board.num_verdicts("") == 0
