@@ -19,7 +19,6 @@ using collectives::Call;
 using collectives::LocalCall;
 
 namespace {
-constexpr const char* kCoalesced = "aikido:coalesced";
 // Largest all_reduce with one owner, if ranks share memory and cores
 // (collectives/README.md).
 constexpr uint64_t kOneOwnerBytes = 128 << 10;
@@ -66,7 +65,8 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       nccl_route_(std::make_shared<NcclRoute>(config.settings.values.devices_nccl,
                                               callback_thread)),
       ipc_(std::make_shared<Ipc>(config.settings.values.devices_ipc)),
-      timeout_(bounded(config.timeout)) {
+      timeout_(bounded(config.timeout)),
+      batches_(services_) {
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);
@@ -146,52 +146,12 @@ void AikidoBackend::setTimeout(Milliseconds timeout) {
 
 // ---- submitting ----
 
-AikidoBackend::OwnWork AikidoBackend::batch() {
-  if (num_batches_ == 0) return {};
-  CoalescedWork found;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = batches_.find(AikidoWork::this_thread_number());
-    if (it == batches_.end()) return {};
-    found = it->second;
-    if (found.is_refused) {
-      batches_.erase(it);
-      --num_batches_;
-    }
-  }
-  if (found.is_refused) return {};
-  if (found.work->is_open_batch()) return found.work;
-  OwnWork next = make_batch({OpType::COALESCED, kCoalesced}, {});
-  AikidoWork::follow(*found.work, next);
-  const std::lock_guard lock(mutex_);
-  batches_[AikidoWork::this_thread_number()].work = next;
-  return next;
-}
-
-// Note [a refused call and its batch]
-// Torch's manager does not end a batch that an exception has left. So the batch might
-// never end: works of later calls would be part of it and never complete. But a user
-// that catches the exception inside the manager will end it. Therefore its work ends
-// here, for its holder, and the batch disappears with the next call of this thread.
-void AikidoBackend::end_refused_batch() {
-  if (num_batches_ == 0) return;
-  OwnWork work;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = batches_.find(AikidoWork::this_thread_number());
-    if (it == batches_.end()) return;
-    it->second.is_refused = true;
-    work = it->second.work;
-  }
-  AikidoWork::end_batch(std::move(work));
-}
-
 AikidoBackend::CallScope::CallScope(AikidoBackend& backend, const char* name,
                                     size_t num_calls)
     : CallSite{name, backend.getRank()},
       backend_(backend),
       num_calls_(num_calls),
-      is_message_alone_(num_calls == 0 && backend.num_batches_ == 0),
+      is_message_alone_(num_calls == 0 && backend.batches_.is_empty()),
       numbers_before_(numbers_taken()),
       exceptions_before_(is_message_alone_ ? 0 : std::uncaught_exceptions()) {
   if (num_calls == 0) return;
@@ -204,7 +164,7 @@ AikidoBackend::CallScope::CallScope(AikidoBackend& backend, const char* name,
 AikidoBackend::CallScope::~CallScope() {
   if (is_message_alone_) return;
   if (std::uncaught_exceptions() == exceptions_before_) return;
-  backend_.end_refused_batch();
+  backend_.batches_.refuse();
   while (numbers_taken() - numbers_before_ < num_calls_) {
     const Status why(Code::kAborted,
                      concat(call, " on rank ", rank,
@@ -248,7 +208,7 @@ uint64_t AikidoBackend::refuse(const Status& why) {
 AikidoBackend::Slot AikidoBackend::slot(const Title& title, const Tensors& inputs) {
   check_process();
   ActiveCommunicator::Pointer communicator = communicator_.operator->();
-  OwnWork work = batch();
+  OwnWork work = batches_.current(getRank());
   if (work.defined())
     return {std::move(work), true, SystemClock().now(), std::move(communicator)};
   work = c10::make_intrusive<AikidoWork>(getRank(), title.type, title.text, inputs,
@@ -306,57 +266,26 @@ void AikidoBackend::check_process() const {
 }
 
 void AikidoBackend::startCoalescing() {
-  start_batch({OpType::COALESCED, kCoalesced}, {});
-}
-
-AikidoBackend::OwnWork AikidoBackend::make_batch(const Title& title,
-                                                 const Tensors& inputs) {
-  auto work = c10::make_intrusive<AikidoWork>(getRank(), title.type, title.text, inputs,
-                                              services_);
-  work->begin_batch();
-  return work;
-}
-
-// If a batch is still open, an exception has left it: torch's context manager does not
-// end a batch then. So the old batch is ended here.
-void AikidoBackend::start_batch(const Title& title, const Tensors& inputs) {
-  CoalescedWork batch{make_batch(title, inputs)};
-  {
-    const std::lock_guard lock(mutex_);
-    std::swap(batches_[AikidoWork::this_thread_number()], batch);
-    if (!batch.work) ++num_batches_;
-  }
-  if (batch.work) AikidoWork::end_batch(std::move(batch.work));
+  batches_.start(getRank(), kCoalesced, {});
 }
 
 AikidoBackend::WorkPtr AikidoBackend::endCoalescing() {
-  OwnWork work;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = batches_.find(AikidoWork::this_thread_number());
-    if (it == batches_.end()) {
-      raise({Code::kInvalidArgument,
-             concat("rank ", getRank(), " of group \"", group_name_,
-                    "\" has not started to coalesce calls of this thread, or one of "
-                    "them was refused, which ended the batch: those after it are works "
-                    "of their own; wait for each, and start the batch again")});
-    }
-    work = std::move(it->second.work);
-    batches_.erase(it);
-    --num_batches_;
-  }
-  AikidoWork::end_batch(work);
-  return work;
+  if (OwnWork work = batches_.end()) return work;
+  raise({Code::kInvalidArgument,
+         concat("rank ", getRank(), " of group \"", group_name_,
+                "\" has not started to coalesce calls of this thread, or one of them "
+                "was refused, which ended the batch: those after it are works of their "
+                "own; wait for each, and start the batch again")});
 }
 
 AikidoBackend::WorkPtr AikidoBackend::coalesced(const Title& title,
                                                 const Tensors& inputs,
                                                 const std::function<void()>& calls) {
-  if (const OwnWork work = batch()) {
+  if (const OwnWork work = batches_.current(getRank())) {
     calls();
     return work;
   }
-  start_batch(title, inputs);
+  batches_.start(getRank(), title, inputs);
   try {
     calls();
   } catch (...) {

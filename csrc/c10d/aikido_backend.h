@@ -15,14 +15,15 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <unordered_map>
 
 #include "base/settings.h"
 #include "c10d/active_communicator.h"
+#include "c10d/batches.h"
 #include "c10d/common/blocks.h"
 #include "c10d/common/callback_thread.h"
 #include "c10d/common/compat.h"
 #include "c10d/common/tensor_check.h"
+#include "c10d/common/title.h"
 #include "c10d/device/nccl_route.h"
 #include "c10d/reduction_extras.h"
 #include "c10d/store_end.h"
@@ -204,13 +205,7 @@ class AikidoBackend final : public ChangingBackend {
     TimePoint called_at;
     ActiveCommunicator::Pointer communicator;  // of the call
   };
-  // Calls of one thread that become one work.
-  struct CoalescedWork {
-    OwnWork work;
-    bool is_refused = false;  // ended by a refused call
-  };
   class CallScope;  // guard for one try to make a call (call_scope.h)
-  struct Title;     // type and name of a call (call_scope.h)
   struct Route;     // way of its data (call_scope.h)
   CallScope collective(const char* call, size_t num_calls = 1);
   CallScope message(const char* call);
@@ -225,10 +220,6 @@ class AikidoBackend final : public ChangingBackend {
   // All calls that `calls` submits, as one work; part of the batch if there is one.
   WorkPtr coalesced(const Title& title, const Tensors& inputs,
                     const std::function<void()>& calls);
-  OwnWork make_batch(const Title& title, const Tensors& inputs);
-  void start_batch(const Title& title, const Tensors& inputs);
-  OwnWork batch();
-  void end_refused_batch();
 
   WorkPtr gather_all(const CallScope& scope, collectives::Call call, const Title& title,
                      const at::Tensor& given, InBlocks blocks,
@@ -293,8 +284,7 @@ class AikidoBackend final : public ChangingBackend {
   StoreEnd store_end_;  // set before shutdown()
 
   std::atomic<Milliseconds> timeout_;
-  std::unordered_map<uint64_t, CoalescedWork> batches_;  // by thread; guarded by mutex_
-  std::atomic<int> num_batches_ = 0;
+  Batches batches_;
 };
 
 }  // namespace aikido::adapter

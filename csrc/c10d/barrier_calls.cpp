@@ -38,7 +38,7 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
                   "monitoredBarrier; give a longer timeout")});
   }
   const CallScope in_batch = message("monitored_barrier");
-  if (batch()) {
+  if (batches_.current(getRank())) {
     raise({Code::kInvalidArgument,
            concat("monitored_barrier on rank ", getRank(),
                   ": it waits, so it cannot be coalesced with other calls")});

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One try to make a call, on the calling thread: its scope guard, its title and its
-// route, and a guard for calls that are not part of it. The guards account for the
-// sequence numbers of refused calls.
+// One try to make a call, on the calling thread: its scope guard and its route, and a
+// guard for calls that are not part of it. The guards account for the sequence numbers
+// of refused calls.
 //
 //   entry of AikidoBackend: CallScope > checks of the tensors > Call > route_of()
 //     host:  Staging  > submit()
@@ -33,12 +33,6 @@ class AikidoBackend::CallScope : public CallSite {
   const bool is_message_alone_;  // a message outside of a batch, which takes no number
   const uint64_t numbers_before_;
   const int exceptions_before_;
-};
-
-// Type and name of a call for torch and the profiler.
-struct AikidoBackend::Title {
-  ::c10d::OpType type;
-  const char* text;  // "aikido:" and its name; static storage
 };
 
 // Route of the data of a call: by the inner backend, in device memory that all ranks

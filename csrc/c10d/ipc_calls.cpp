@@ -57,7 +57,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(const CallScope& scope,
   const TimePoint deadline = SystemClock().now() + timeout_or(timeout, this->timeout());
   OwnWork work;
   coalesced({OpType::ALLREDUCE, "aikido:all_reduce"}, {tensor}, [&] {
-    work = batch();
+    work = batches_.current(getRank());
     NcclTensors stand_ins;
     at::Tensor given = stand_ins.in_out(tensor);
     // Makes its own memory, if it shares memory until it is written.
