@@ -198,8 +198,8 @@ Counters counters(AikidoBackend& backend) {
   out["replayed_bytes_in"] = c.replayed_bytes_in.load();
   out["replayed_us"] = c.replayed_us.load();
   out["replayed_wait_all_us"] = c.replayed_wait_all_us.load();
-  out["inner_operations"] = backend.nccl_route()->num_calls();
-  out["ipc_operations"] = backend.ipc()->num_calls();
+  out["inner_operations"] = backend.routes().nccl()->num_calls();
+  out["ipc_operations"] = backend.routes().ipc()->num_calls();
   // Counters of this process, over all its groups.
   const transport::SendCounters& sent = communicator->engine().send_counters();
   out["chunks"] = sent.chunks.load();

@@ -8,7 +8,6 @@
 #include "c10d/call_scope.h"
 #include "c10d/common/call_of.h"
 #include "c10d/common/error.h"
-#include "c10d/device/ipc.h"
 #include "c10d/device/pending_copies.h"
 #include "c10d/store_adapter.h"
 
@@ -62,11 +61,10 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       group_name_(config.group_name),
       handle_(membership::MemberHandle::random(engine_->address())),
       communicator_(config.group_name),
-      nccl_route_(std::make_shared<NcclRoute>(config.settings.values.devices_nccl,
-                                              callback_thread)),
-      ipc_(std::make_shared<Ipc>(config.settings.values.devices_ipc)),
       timeout_(bounded(config.timeout)),
-      batches_(services_) {
+      batches_(services_),
+      routes_(config.settings.values.devices_nccl, config.settings.values.devices_ipc,
+              callback_thread) {
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);
@@ -141,7 +139,7 @@ Milliseconds AikidoBackend::timeout() const {
 void AikidoBackend::setTimeout(Milliseconds timeout) {
   const std::lock_guard lock(mutex_);
   timeout_ = bounded(timeout);
-  nccl_route_->set_timeout(timeout_);
+  routes_.nccl()->set_timeout(timeout_);
 }
 
 // ---- submitting ----

@@ -24,7 +24,7 @@
 #include "c10d/common/compat.h"
 #include "c10d/common/tensor_check.h"
 #include "c10d/common/title.h"
-#include "c10d/device/nccl_route.h"
+#include "c10d/device/device_routes.h"
 #include "c10d/reduction_extras.h"
 #include "c10d/store_end.h"
 #include "c10d/work.h"
@@ -33,8 +33,6 @@
 #include "membership/roster.h"
 
 namespace aikido::adapter {
-
-class Ipc;
 
 class AikidoBackend final : public ChangingBackend {
  public:
@@ -181,9 +179,8 @@ class AikidoBackend final : public ChangingBackend {
   const ActiveCommunicator& communicator() const { return communicator_; }
   Milliseconds timeout() const;
   const std::string& group_name() const { return group_name_; }
-  // Inner backend and shared device memory of the current members.
-  std::shared_ptr<NcclRoute> nccl_route() const;
-  std::shared_ptr<Ipc> ipc() const;
+  // Routes of data on devices, for the current members.
+  const DeviceRoutes& routes() const { return routes_; }
   // For engine/selector.h. All ranks call both at the same point of the program. The
   // first call waits for all ranks.
   void set_hosts(const std::vector<int32_t>& hosts);
@@ -278,13 +275,12 @@ class AikidoBackend final : public ChangingBackend {
   std::function<void(Milliseconds)> end_hook_;
   std::map<std::string, int> num_children_;  // by name
   std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
-  std::shared_ptr<NcclRoute> nccl_route_;
-  std::shared_ptr<Ipc> ipc_;
   bool is_aborted_ = false, is_shut_down_ = false;
   StoreEnd store_end_;  // set before shutdown()
 
   std::atomic<Milliseconds> timeout_;
   Batches batches_;
+  DeviceRoutes routes_;
 };
 
 }  // namespace aikido::adapter

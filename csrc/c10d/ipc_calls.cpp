@@ -38,11 +38,6 @@ DeviceMemory::IpcHandle share(NcclTensors& stand_ins, const at::Tensor& tensor,
 
 }  // namespace
 
-std::shared_ptr<Ipc> AikidoBackend::ipc() const {
-  const std::lock_guard lock(mutex_);
-  return ipc_;
-}
-
 AikidoBackend::OwnWork AikidoBackend::submit_ipc(const CallScope& scope,
                                                  collectives::Call call,
                                                  const at::Tensor& tensor,
@@ -50,7 +45,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(const CallScope& scope,
                                                  Milliseconds timeout) {
   call.algorithm = Algorithm::kDirect;
   call.is_inner = true;
-  const auto ipc = this->ipc();
+  const auto ipc = routes_.ipc();
   const c10::Device device = tensor.device();
   LocalCall local = local_call();
   if (priority) local.priority = *priority;

@@ -48,7 +48,7 @@ void AikidoBackend::abort() {
       Rank(getRank()));
   if (joining) joining->abort(why);
   if (const auto communicator = communicator_.get()) communicator->abort(why);
-  nccl_route()->abort(why);
+  routes_.nccl()->abort(why);
 }
 
 void AikidoBackend::set_end_hook(std::function<void(Milliseconds)> hook) {
@@ -93,11 +93,11 @@ void AikidoBackend::shutdown() {
                     Rank(getRank())});
   }
   const TimePoint end = SystemClock().now() + linger;
-  ipc()->wait_for_calls(linger);
+  routes_.ipc()->wait_for_calls(linger);
   IpcCall::purge();
   if (const auto communicator = communicator_.get())
     communicator->shutdown(std::max(Duration::zero(), end - SystemClock().now()));
-  nccl_route()->shutdown();
+  routes_.nccl()->shutdown();
   if (store_end_.port != 0 && !was_aborted)
     store_end_.wait(std::min<Duration>(linger, kStoreGrace));
   if (failure) std::rethrow_exception(failure);

@@ -15,11 +15,6 @@ namespace aikido::adapter {
 
 using collectives::LocalCall;
 
-std::shared_ptr<NcclRoute> AikidoBackend::nccl_route() const {
-  const std::lock_guard lock(mutex_);
-  return nccl_route_;
-}
-
 AikidoBackend::OwnWork AikidoBackend::submit_nccl(const CallScope& scope, NcclCall what,
                                                   const NcclLaunch& launch) {
   what.call.algorithm = Algorithm::kDirect;
@@ -30,7 +25,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_nccl(const CallScope& scope, NcclCa
     local.out_blocks.push_back({Rank(r), nullptr, 0});
     local.in_blocks.push_back({Rank(r), nullptr, 0});
   }
-  const auto inner = this->nccl_route();
+  const auto inner = routes_.nccl();
   // Weak, because the last release may take long, and this runs on the progress thread.
   local.on_done = [weak = std::weak_ptr(inner)](const Status& status,
                                                 const collectives::Outcome&) {

@@ -14,7 +14,6 @@
 
 #include "c10d/aikido_backend.h"
 #include "c10d/call_scope.h"
-#include "c10d/device/ipc.h"
 #include "membership/roster.h"
 
 namespace aikido::adapter {
@@ -91,10 +90,7 @@ void AikidoBackend::adopt(const membership::Roster& roster,
     const std::lock_guard lock(mutex_);
     selector_.forget();  // new members do not know the measured costs
     former = communicator_.exchange(next);
-    former_inner = std::exchange(
-        nccl_route_, std::make_shared<NcclRoute>(settings_.values.devices_nccl,
-                                                 services_->callback_thread));
-    ipc_ = std::make_shared<Ipc>(settings_.values.devices_ipc);
+    former_inner = routes_.renew();
     set_place(roster.self().value, roster.size());
     store_.reset();  // knows the former members only
     joining_.reset();

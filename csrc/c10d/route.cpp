@@ -37,7 +37,7 @@ AikidoBackend::BackendPtr AikidoBackend::nccl_for(const CallSite& site,
                                                   const Tensors& tensors,
                                                   Milliseconds timeout) {
   const c10::Device device = tensors[0].device();
-  const auto inner = this->nccl_route();
+  const auto inner = routes_.nccl();
   if (device.is_cpu() || inner->is_off() || !nccl_takes(call, tensors[0].scalar_type()))
     return {};
   check_process();
@@ -75,7 +75,7 @@ AikidoBackend::BackendPtr AikidoBackend::nccl_for(const CallSite& site,
 bool AikidoBackend::ipc_takes(const CallSite& site, const collectives::Call& call,
                               const at::Tensor& tensor, Milliseconds timeout) {
   const c10::Device device = tensor.device();
-  const auto ipc = this->ipc();
+  const auto ipc = routes_.ipc();
   if (device.is_cpu() || getSize() == 1 || call.is_partial() || call.count == 0 ||
       ipc->is_off())
     return false;
