@@ -25,6 +25,7 @@
 #include "c10d/common/tensor_check.h"
 #include "c10d/common/title.h"
 #include "c10d/device/device_routes.h"
+#include "c10d/end_hooks.h"
 #include "c10d/reduction_extras.h"
 #include "c10d/store_end.h"
 #include "c10d/work.h"
@@ -68,7 +69,7 @@ class AikidoBackend final : public ChangingBackend {
   void abort() override;
   void shutdown() override;
   // The first shutdown() begins with `hook`, which gets shutdown.linger_ms; rethrows.
-  void set_end_hook(std::function<void(Milliseconds)> hook);
+  void set_end_hook(EndHooks::EndHook hook) { hooks_.set_end_hook(std::move(hook)); }
   // Rank 0 serves the store and ends it with this group. shutdown() then returns after
   // that, within shutdown.linger_ms. Call it before shutdown().
   void leave_after_rank_0(uint16_t port);
@@ -77,8 +78,10 @@ class AikidoBackend final : public ChangingBackend {
   // TIMEOUT once a collective has passed its deadline here. SUCCESS again after abort()
   // of this rank, or a change of the members.
   ::c10d::ErrorType getError() override;
-  void add_abort_hook(int64_t id, AbortHook hook) override;
-  void remove_abort_hook(int64_t id) override;
+  void add_abort_hook(int64_t id, AbortHook hook) override {
+    hooks_.add_abort_hook(id, std::move(hook));
+  }
+  void remove_abort_hook(int64_t id) override { hooks_.remove_abort_hook(id); }
 
   // ---- other members (reconfigure.cpp)
   std::string handle() const override { return handle_.to_string(); }
@@ -271,8 +274,6 @@ class AikidoBackend final : public ChangingBackend {
   StorePtr store_;  // rendezvous store; null once members have changed
   std::weak_ptr<engine::Communicator> joining_;
   std::set<int64_t> used_uuids_;
-  std::map<int64_t, AbortHook> abort_hooks_;
-  std::function<void(Milliseconds)> end_hook_;
   std::map<std::string, int> num_children_;  // by name
   std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
   bool is_aborted_ = false, is_shut_down_ = false;
@@ -281,6 +282,7 @@ class AikidoBackend final : public ChangingBackend {
   std::atomic<Milliseconds> timeout_;
   Batches batches_;
   DeviceRoutes routes_;
+  EndHooks hooks_;
 };
 
 }  // namespace aikido::adapter

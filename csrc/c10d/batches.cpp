@@ -6,8 +6,8 @@ namespace aikido::adapter {
 
 Batches::OwnWork Batches::make(int rank, const Title& title,
                                const Tensors& inputs) const {
-  auto work = c10::make_intrusive<AikidoWork>(rank, title.type, title.text, inputs,
-                                              services_);
+  auto work =
+      c10::make_intrusive<AikidoWork>(rank, title.type, title.text, inputs, services_);
   work->begin_batch();
   return work;
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
 #include <utility>
 
 #include "c10d/aikido_backend.h"
@@ -21,14 +20,12 @@ constexpr Duration kStoreGrace = std::chrono::milliseconds(500);
 
 void AikidoBackend::abort() {
   if (engine_->is_forked()) return;
-  std::map<int64_t, AbortHook> hooks;
   {
     const std::lock_guard lock(mutex_);
     if (is_shut_down_) return;
-    hooks = abort_hooks_;
   }
   // Before anything is lost, because hooks may inspect the group. They may call back.
-  for (const auto& [id, hook] : hooks) {
+  for (const auto& [id, hook] : hooks_.abort_hooks()) {
     try {
       hook();
     } catch (const std::exception& error) {
@@ -51,11 +48,6 @@ void AikidoBackend::abort() {
   routes_.nccl()->abort(why);
 }
 
-void AikidoBackend::set_end_hook(std::function<void(Milliseconds)> hook) {
-  const std::lock_guard lock(mutex_);
-  end_hook_.swap(hook);
-}
-
 // Note [two threads end one group]
 // If a handle of aikido_torch.ddp is freed, a separate thread ends the group of its
 // buckets. Meanwhile the user's thread may end all groups and then the process. The
@@ -66,11 +58,10 @@ void AikidoBackend::shutdown() {
   const Milliseconds linger(settings_.values.shutdown_linger_ms);
   // After that time it continues without the lock, which a hanging hook may hold.
   const std::unique_lock only(ending_, linger);
-  std::function<void(Milliseconds)> hook;
+  const EndHooks::EndHook hook = hooks_.take_end_hook();
   bool was_aborted = false;
   {
     const std::lock_guard lock(mutex_);
-    hook.swap(end_hook_);
     was_aborted = is_aborted_;
   }
   std::exception_ptr failure;
@@ -153,22 +144,6 @@ void AikidoBackend::shut_down_family() {
     default:
       return ErrorType::COMM_ERROR;
   }
-}
-
-// The destruction of a hook may take Python's lock, so it never happens under the own
-// lock.
-void AikidoBackend::add_abort_hook(int64_t id, AbortHook hook) {
-  const std::lock_guard lock(mutex_);
-  abort_hooks_[id].swap(hook);
-}
-
-void AikidoBackend::remove_abort_hook(int64_t id) {
-  AbortHook removed;
-  const std::lock_guard lock(mutex_);
-  const auto it = abort_hooks_.find(id);
-  if (it == abort_hooks_.end()) return;
-  removed.swap(it->second);
-  abort_hooks_.erase(it);
 }
 
 }  // namespace aikido::adapter
