@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "base/settings.h"
@@ -26,6 +25,7 @@
 #include "c10d/common/title.h"
 #include "c10d/device/device_routes.h"
 #include "c10d/end_hooks.h"
+#include "c10d/group_state.h"
 #include "c10d/reduction_extras.h"
 #include "c10d/store_end.h"
 #include "c10d/work.h"
@@ -272,17 +272,15 @@ class AikidoBackend final : public ChangingBackend {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   StorePtr store_;  // rendezvous store; null once members have changed
-  std::weak_ptr<engine::Communicator> joining_;
-  std::set<int64_t> used_uuids_;
   std::map<std::string, int> num_children_;  // by name
   std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
-  bool is_aborted_ = false, is_shut_down_ = false;
   StoreEnd store_end_;  // set before shutdown()
 
   std::atomic<Milliseconds> timeout_;
   Batches batches_;
   DeviceRoutes routes_;
   EndHooks hooks_;
+  GroupState state_;
 };
 
 }  // namespace aikido::adapter

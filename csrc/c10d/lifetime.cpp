@@ -20,10 +20,7 @@ constexpr Duration kStoreGrace = std::chrono::milliseconds(500);
 
 void AikidoBackend::abort() {
   if (engine_->is_forked()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_shut_down_) return;
-  }
+  if (state_.is_shut_down()) return;
   // Before anything is lost, because hooks may inspect the group. They may call back.
   for (const auto& [id, hook] : hooks_.abort_hooks()) {
     try {
@@ -33,17 +30,12 @@ void AikidoBackend::abort() {
                  getRank(), " raised: ", error.what());
     }
   }
-  std::shared_ptr<engine::Communicator> joining;
-  {
-    const std::lock_guard lock(mutex_);
-    is_aborted_ = true;
-    joining = joining_.lock();
-  }
+  const auto next = state_.abort();
   const Status why(
       Code::kAborted,
       concat("group \"", group_name_, "\" was aborted by rank ", getRank()),
       Rank(getRank()));
-  if (joining) joining->abort(why);
+  if (next) next->abort(why);
   if (const auto communicator = communicator_.get()) communicator->abort(why);
   routes_.nccl()->abort(why);
 }
@@ -59,29 +51,17 @@ void AikidoBackend::shutdown() {
   // After that time it continues without the lock, which a hanging hook may hold.
   const std::unique_lock only(ending_, linger);
   const EndHooks::EndHook hook = hooks_.take_end_hook();
-  bool was_aborted = false;
-  {
-    const std::lock_guard lock(mutex_);
-    was_aborted = is_aborted_;
-  }
   std::exception_ptr failure;
   try {
-    if (hook && !was_aborted) hook(linger);
+    if (hook && !state_.is_aborted()) hook(linger);
   } catch (...) {
     failure = std::current_exception();  // thrown below
   }
-  std::shared_ptr<engine::Communicator> joining;
-  {
-    const std::lock_guard lock(mutex_);
-    is_shut_down_ = true;
-    was_aborted = is_aborted_;
-    joining = joining_.lock();
-  }
-  if (joining) {
-    joining->abort({Code::kAborted,
-                    concat("group \"", group_name_, "\" was shut down by rank ",
-                           getRank(), " while its members were changing"),
-                    Rank(getRank())});
+  if (const auto next = state_.shut_down()) {
+    next->abort({Code::kAborted,
+                 concat("group \"", group_name_, "\" was shut down by rank ", getRank(),
+                        " while its members were changing"),
+                 Rank(getRank())});
   }
   const TimePoint end = SystemClock().now() + linger;
   routes_.ipc()->wait_for_calls(linger);
@@ -89,7 +69,7 @@ void AikidoBackend::shutdown() {
   if (const auto communicator = communicator_.get())
     communicator->shutdown(std::max(Duration::zero(), end - SystemClock().now()));
   routes_.nccl()->shutdown();
-  if (store_end_.port != 0 && !was_aborted)
+  if (store_end_.port != 0 && !state_.is_aborted())
     store_end_.wait(std::min<Duration>(linger, kStoreGrace));
   if (failure) std::rethrow_exception(failure);
 }
@@ -124,13 +104,9 @@ void AikidoBackend::shut_down_family() {
 ::c10d::ErrorType AikidoBackend::getError() {
   using ::c10d::ErrorType;
   const auto communicator = communicator_.get();
-  {
-    const std::lock_guard lock(mutex_);
-    // Actions of this rank itself are no error.
-    if (!communicator || is_aborted_ || is_shut_down_ || engine_->is_forked()) {
-      return ErrorType::SUCCESS;
-    }
-  }
+  // Actions of this rank itself are no error.
+  if (!communicator || state_.is_over() || engine_->is_forked())
+    return ErrorType::SUCCESS;
   if (communicator->counters().timed_out.load() > 0) return ErrorType::TIMEOUT;
   const Status failure = communicator->failure();
   switch (failure.code()) {

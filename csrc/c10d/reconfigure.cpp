@@ -46,27 +46,21 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
   raise_if_failed(roster.status().with_context(what));
   const auto next = engine::Communicator::make(engine_, *roster, group_options(),
                                                agreed_text(settings_.values));
-  bool was_aborted = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_shut_down_) {
+  switch (state_.begin_change(wanted.uuid, next)) {
+    case GroupState::Refusal::kNone:
+      break;
+    case GroupState::Refusal::kShutDown:
       raise({Code::kInvalidArgument, what + ": the group is shut down"});
-    }
-    if (!used_uuids_.insert(wanted.uuid).second) {
+    case GroupState::Refusal::kUsedUuid:
       raise({Code::kInvalidArgument,
              what +
                  ": this uuid was already used by this rank; the group is as it was; "
                  "agree with all members on a fresh one"});
-    }
-    was_aborted = std::exchange(is_aborted_, false);
-    joining_ = next;
   }
   const Status joined =
       next->join(*roster, Epoch(epoch()), bounded(wanted.timeout.value_or(timeout())));
   if (joined.has_failed()) {
-    const std::lock_guard lock(mutex_);
-    is_aborted_ = is_aborted_ || was_aborted;
-    joining_.reset();
+    state_.give_up_change();
     raise({joined.code(),
            concat(what, " failed: ", joined.message(),
                   " (ranks here are those of the view to be); the group is as it was, "
@@ -85,7 +79,6 @@ void AikidoBackend::adopt(const membership::Roster& roster,
                           const ActiveCommunicator::Pointer& next) {
   ActiveCommunicator::Pointer former;
   std::shared_ptr<NcclRoute> former_inner;
-  bool is_shut_down = false;
   {
     const std::lock_guard lock(mutex_);
     selector_.forget();  // new members do not know the measured costs
@@ -93,11 +86,10 @@ void AikidoBackend::adopt(const membership::Roster& roster,
     former_inner = routes_.renew();
     set_place(roster.self().value, roster.size());
     store_.reset();  // knows the former members only
-    joining_.reset();
-    is_shut_down = is_shut_down_;
   }
+  state_.end_change();
   // The shutdown came between the end of joining and here.
-  if (is_shut_down) next->shutdown(kFarewell);
+  if (state_.is_shut_down()) next->shutdown(kFarewell);
   if (!former) return;
   const Status why(Code::kAborted,
                    concat("group \"", group_name_, "\" was reconfigured (uuid ",
