@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +17,7 @@
 #include "base/settings.h"
 #include "c10d/active_communicator.h"
 #include "c10d/batches.h"
+#include "c10d/child_groups.h"
 #include "c10d/common/blocks.h"
 #include "c10d/common/callback_thread.h"
 #include "c10d/common/compat.h"
@@ -271,9 +271,7 @@ class AikidoBackend final : public ChangingBackend {
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  StorePtr store_;  // rendezvous store; null once members have changed
-  std::map<std::string, int> num_children_;  // by name
-  std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
+  StorePtr store_;      // rendezvous store; null once members have changed
   StoreEnd store_end_;  // set before shutdown()
 
   std::atomic<Milliseconds> timeout_;
@@ -281,6 +279,7 @@ class AikidoBackend final : public ChangingBackend {
   DeviceRoutes routes_;
   EndHooks hooks_;
   GroupState state_;
+  ChildGroups children_;
 };
 
 }  // namespace aikido::adapter

@@ -86,14 +86,7 @@ void AikidoBackend::leave_after_rank_0(uint16_t port) {
 }
 
 void AikidoBackend::shut_down_family() {
-  std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children;
-  {
-    const std::lock_guard lock(mutex_);
-    children = children_;
-  }
-  for (const auto& child : children) {
-    if (const auto alive = child.lock()) alive->shut_down_family();
-  }
+  for (const auto& child : children_.all()) child->shut_down_family();
   // The process ends: it makes no further group and need not wait for the store.
   store_end_ = {};
   set_end_hook({});

@@ -31,19 +31,13 @@ AikidoBackend::BackendPtr AikidoBackend::child(const StorePtr& store,
     if (!opts->group_name.empty()) config.group_name = opts->group_name;
     config.timeout = opts->timeout;
   }
-  int number = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    number = num_children_[name]++;
-  }
+  const int number = children_.next_number(name);
   auto made = c10::make_intrusive<AikidoBackend>(
       engine_, services_->callback_thread,
       c10::make_intrusive<::c10d::PrefixStore>(concat("aikido/", name, '/', number),
                                                store),
       rank, size, std::move(config));
-  const std::lock_guard lock(mutex_);
-  std::erase_if(children_, [](const auto& c) { return c.expired(); });
-  children_.emplace_back(made);
+  children_.add(made);
   return made;
 }
 
