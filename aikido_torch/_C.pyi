@@ -6,6 +6,7 @@ import collections.abc
 import datetime
 import torch
 import torch._C._distributed_c10d
+import torch.futures
 import typing
 __all__: list[str] = ['AikidoBackend', 'AikidoWork', 'BackwardWatch', 'BatchPlan', 'Bounds', 'Instruction', 'Layer', 'LinkCost', 'LinkFit', 'Op', 'OpGraph', 'OpSpan', 'Outcome', 'Plan', 'PolicyOptions', 'Profile', 'QuietSteps', 'RankMemory', 'Recorder', 'Runtime', 'Schedule', 'ShardOutcome', 'Simulation', 'Span', 'Stage', 'StageTimes', 'Timeline', 'TransferBatch', 'TransferWindow', 'Validation', 'best_order', 'build_info', 'choose_collective', 'collective_time', 'digests', 'hook_work', 'interface_address', 'iteration_bounds', 'offer_device_memory', 'operation_names', 'partition', 'pipelining_depth', 'plan_batches', 'priority_range', 'resolve_settings', 'set_inner_finder', 'set_ipc_finder', 'settings_table', 'share_device_memory', 'simulate_iteration', 'source_address', 'tac', 'tic', 'transfer_windows', 'try_device_memory']
 class PolicyOptions:
@@ -800,7 +801,11 @@ class QuietSteps:
         ...
     def allow(self, steps: range, policy: PolicyOptions, num_buckets: int, awaited: collections.abc.Sequence[torch._C._distributed_c10d.Work]) -> None:
         """
-        Allows these steps to be quiet, until start() returns None or pass_top() returns False.
+        Allows these steps to be quiet, until the hook or pass_top() finds something to do.
+        """
+    def install(self, reducer: torch._C._distributed_c10d.Reducer, state: typing.Any, hook: collections.abc.Callable[[typing.Any, torch._C._distributed_c10d.GradBucket], torch.futures.Future[torch.Tensor]]) -> None:
+        """
+        Makes quiet steps run as the communication hook of `reducer`, once in its life. In all other steps the hook is hook(state, bucket). It must not keep the model alive, because the garbage collector does not see it.
         """
     def look(self, each: int, call: collections.abc.Callable[[int], typing.Any], rates: typing.Any) -> None:
         """
@@ -817,10 +822,6 @@ class QuietSteps:
     def set_alarm(self, is_on: bool) -> None:
         """
         While it is on, no step is quiet, and `check` is called at the end of a backward that is in progress. Any thread.
-        """
-    def start(self, bucket: torch._C._distributed_c10d.GradBucket) -> torch._C._distributed_c10d.Work | None:
-        """
-        Hook of a bucket. None: the step is not quiet, and Python handles it.
         """
     def take(self) -> tuple[list[tuple[float, list[tuple[AikidoWork, int]]]], bool]:
         """

@@ -505,11 +505,7 @@ class Handle:
         self._backups.begin_forward(self.steps, module)
 
     def _hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        work = self._quiet.start(bucket) or self._sum(bucket)
-        future: torch.futures.Future[torch.Tensor] = work.get_future()
-        return future
-
-    def _sum(self, bucket: GradBucket) -> dist.Work:
+        """The hook in steps that are not quiet; see QuietSteps::start for others."""
         if bucket.index() == 0:
             take_quiet_steps(self)
             self._check_current()
@@ -551,7 +547,9 @@ class Handle:
             leave_quiet_steps(self)
 
         # In place: for an excluded rank, the own gradient in the bucket is the value.
-        return _C.hook_work(work, bucket.buffer(), self._rescue)
+        given = _C.hook_work(work, bucket.buffer(), self._rescue)
+        future: torch.futures.Future[torch.Tensor] = given.get_future()
+        return future
 
     def _end_step(
         self,

@@ -175,9 +175,18 @@ def _installed(
     # it. The handle refers to the user's functions, and these to the model. So the
     # model holds the handle, and the reducer holds only a weak reference.
     object.__setattr__(model, "_aikido_hook", Hook(handle._hook))
-    model.register_comm_hook(weakref.ref(handle), _call_hook)
+    _install_hook(model, handle)
     _registered.add(model)
     return handle
+
+
+def _install_hook(model: DistributedDataParallel, handle: Handle) -> None:
+    """Does what `register_comm_hook` does, which takes no hook in C++."""
+    state = weakref.ref(handle)
+    handle._quiet.install(model.reducer, state, _call_hook)
+    model._comm_hooks.append((_call_hook, state))
+    if model.logger is not None:
+        model.logger._set_comm_hook_name(_call_hook.__qualname__)
 
 
 def _call_hook(

@@ -92,6 +92,35 @@ void help_before_the_end_of_backward(
       [work] { work->help_here(); });
 }
 
+// A callback in Python would replace the error of the work by another one. The work may
+// be over and call back at once, so the caller does not have Python's lock.
+c10::intrusive_ptr<Future> future_of(
+    const c10::intrusive_ptr<adapter::AikidoWork>& work, c10::IValue value,
+    const c10::TypePtr& type, std::shared_ptr<py::object> rescue) {
+  const auto from = work->getFuture();
+  const auto to = c10::make_intrusive<Future>(type, from->devices());
+  from->addCallback(
+      [to, value = std::move(value), rescue = std::move(rescue)](Future& done) {
+        if (!done.hasError()) return to->markCompleted(value);
+        const std::exception_ptr error = as_python_error(done.exception_ptr());
+        if (!is_rescued(*rescue, error)) return to->setError(error);
+        to->markCompleted(value);
+      });
+  help_before_the_end_of_backward(work);
+  return to;
+}
+
+// A work whose future has `value` in the form that torch takes from a hook in Python.
+c10::intrusive_ptr<::c10d::Work> hook_work(
+    const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
+    std::shared_ptr<py::object> rescue) {
+  const c10::intrusive_ptr<c10::ivalue::PyObjectHolder> object =
+      c10::make_intrusive<TensorObject>(value);
+  const py::gil_scoped_release unlocked;
+  return c10::make_intrusive<WorkOfFuture>(future_of(
+      work, c10::IValue(object), c10::PyObjectType::get(), std::move(rescue)));
+}
+
 }  // namespace
 
 std::shared_ptr<py::object> shared(py::object object) {
@@ -101,24 +130,10 @@ std::shared_ptr<py::object> shared(py::object object) {
           }};
 }
 
-// A callback in Python would replace the error of the work by another one.
-c10::intrusive_ptr<::c10d::Work> hook_work(
+c10::intrusive_ptr<Future> hook_future(
     const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
     std::shared_ptr<py::object> rescue) {
-  const auto from = work->getFuture();
-  const auto to =
-      c10::make_intrusive<Future>(c10::PyObjectType::get(), from->devices());
-  const c10::intrusive_ptr<c10::ivalue::PyObjectHolder> object =
-      c10::make_intrusive<TensorObject>(value);
-  const py::gil_scoped_release unlocked;  // the work may be over and call back at once
-  from->addCallback([to, object, rescue = std::move(rescue)](Future& done) {
-    if (!done.hasError()) return to->markCompleted(c10::IValue(object));
-    const std::exception_ptr error = as_python_error(done.exception_ptr());
-    if (!is_rescued(*rescue, error)) return to->setError(error);
-    to->markCompleted(c10::IValue(object));
-  });
-  help_before_the_end_of_backward(work);
-  return c10::make_intrusive<WorkOfFuture>(to);
+  return future_of(work, value, c10::TensorType::get(), std::move(rescue));
 }
 
 void register_hook(py::module_& m) {

@@ -7,12 +7,16 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
 #include <chrono>
 
 #include "base/clock.h"
+#include "bind/errors.h"
+#include "bind/hook_work.h"
 #include "bind/named_types.h"
 #include "bind/quiet_steps.h"
 #include "bind/register.h"
@@ -25,9 +29,13 @@ namespace py = pybind11;
 constexpr char kCheck[] = "collections.abc.Callable[[], typing.Any]";
 constexpr char kLook[] = "collections.abc.Callable[[int], typing.Any]";
 constexpr char kRange[] = "range";
+constexpr char kHook[] =
+    "collections.abc.Callable[[typing.Any, torch._C._distributed_c10d.GradBucket], "
+    "torch.futures.Future[torch.Tensor]]";
 using Check = Named<py::function, kCheck>;
 using Look = Named<py::function, kLook>;
 using Range = Named<py::object, kRange>;
+using Hook = Named<py::function, kHook>;
 
 // When the last bucket of the step was started, and the sums with their sizes.
 using Record =
@@ -48,6 +56,52 @@ std::vector<double> rates_of(const py::object& optimizer) {
   }
   return rates;
 }
+
+// The error that is being handled, in the form in which torch's engine passes it to the
+// thread that called the backward.
+[[noreturn]] void rethrow_to_engine(py::error_already_set& raised) {
+  raised.restore();
+  python_error error;
+  error.persist();
+  throw std::move(error);
+}
+
+// The hook of a registered model. DistributedDataParallel takes the lock of Python for
+// a hook in Python and converts the bucket and the future. In a quiet step none of that
+// is needed.
+class ReducerHook final : public ::c10d::CommHookInterface {
+ public:
+  ReducerHook(const std::shared_ptr<QuietSteps>& quiet, py::object state,
+              py::object hook)
+      : quiet_(quiet),
+        state_(shared(std::move(state))),
+        hook_(shared(std::move(hook))) {}
+
+  QuietSteps::Future runHook(::c10d::GradBucket& bucket) override {
+    const std::shared_ptr<QuietSteps> quiet = quiet_.lock();
+    QuietSteps::Future given = quiet ? quiet->start(bucket) : nullptr;
+    return given ? given : run_in_python(bucket);
+  }
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return ::c10d::detail::parseCppCommHookResult(result);
+  }
+
+ private:
+  QuietSteps::Future run_in_python(::c10d::GradBucket& bucket) const {
+    const py::gil_scoped_acquire lock;
+    try {
+      return (*hook_)(*state_, bucket)
+          .cast<std::shared_ptr<torch::jit::PythonFutureWrapper>>()
+          ->fut;
+    } catch (py::error_already_set& raised) {
+      rethrow_to_engine(raised);
+    }
+  }
+
+  // The reducer belongs to the model, which the handle with the quiet steps refers to.
+  const std::weak_ptr<QuietSteps> quiet_;
+  const std::shared_ptr<py::object> state_, hook_;
+};
 
 }  // namespace
 
@@ -83,25 +137,24 @@ bool QuietSteps::goes_on(bool is_quiet) {
   return is_quiet;
 }
 
-QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
+QuietSteps::Future QuietSteps::start(::c10d::GradBucket& bucket) {
   if (bucket.getIndex() == 0) {
     is_in_step_ = goes_on(may_begin());
     present_ = {};  // a call of the previous step may have thrown
     if (is_in_step_) last_step_ = plan_.first_step + plan_.num_steps - num_left_;
   }
   if (!is_in_step_) return {};
-  c10::intrusive_ptr<adapter::AikidoWork> work;
-  {
-    const py::gil_scoped_release unlocked;
-    work = buckets_->allreduce_with(
-        bucket.getBuffer(), mean_, {plan_.policy, Priority{}, straggler::kAnyDataShard},
-        std::chrono::milliseconds(-1));
-  }
-  present_.sums.emplace_back(work, bucket.getBuffer().numel());
-  auto given = hook_work(work, bucket.getBuffer(), rescue_);
+  const at::Tensor& buffer = bucket.getBufferRef();
+  const auto work = sum(buffer);
+  present_.sums.emplace_back(work, buffer.numel());
+  Future given = hook_future(work, buffer, rescue_);
   if (!bucket.isLast()) return given;
-  const auto rates = std::exchange(rates_, std::nullopt);
-  have_rates_changed_ = rates && rates_of(*optimizer_) != *rates;
+  if (const auto rates = std::exchange(rates_, std::nullopt)) {
+    const py::gil_scoped_acquire lock;
+    have_rates_changed_ = rates_of(*optimizer_) != *rates;
+  } else {
+    have_rates_changed_ = false;
+  }
   present_.ended_at = seconds_now();
   taken_.steps.push_back(std::exchange(present_, {}));
   taken_.has_begun = false;
@@ -109,6 +162,17 @@ QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
   --num_left_;
   queue_end_of_backward();
   return given;
+}
+
+// A refused call raises the class of errors that it raises in a call of Python.
+c10::intrusive_ptr<adapter::AikidoWork> QuietSteps::sum(const at::Tensor& buffer) {
+  try {
+    return buckets_->allreduce_with(
+        buffer, mean_, {plan_.policy, Priority{}, straggler::kAnyDataShard},
+        std::chrono::milliseconds(-1));
+  } catch (...) {
+    std::rethrow_exception(as_python_error(std::current_exception()));
+  }
 }
 
 // DistributedDataParallel waits for its futures in a callback that it queues after its
@@ -129,11 +193,7 @@ void QuietSteps::at_end_of_backward() const {
     if (is_alarmed_) (*check_)();
     if (is_looked_at()) (*look_)(last_step_.load());
   } catch (py::error_already_set& raised) {
-    // The form in which torch's engine passes an error to the waiting thread.
-    raised.restore();
-    python_error error;
-    error.persist();
-    throw std::move(error);
+    rethrow_to_engine(raised);
   }
 }
 
@@ -174,16 +234,21 @@ void register_quiet_steps(py::module_& m) {
           },
           py::arg("steps"), py::arg("policy"), py::arg("num_buckets"),
           py::arg("awaited"),
-          "Allows these steps to be quiet, until start() returns None or pass_top() "
-          "returns False.")
+          "Allows these steps to be quiet, until the hook or pass_top() finds "
+          "something "
+          "to do.")
       .def(
-          "start",
-          [](QuietSteps& self, const ::c10d::GradBucket& bucket) {
-            QuietSteps::Work work = self.start(bucket);
-            return work ? std::optional(std::move(work)) : std::nullopt;
+          "install",
+          [](const std::shared_ptr<QuietSteps>& self,
+             const std::shared_ptr<::c10d::Reducer>& reducer, py::object state,
+             Hook hook) {
+            reducer->register_comm_hook(
+                std::make_unique<ReducerHook>(self, std::move(state), std::move(hook)));
           },
-          py::arg("bucket"),
-          "Hook of a bucket. None: the step is not quiet, and Python handles it.")
+          py::arg("reducer"), py::arg("state"), py::arg("hook"),
+          "Makes quiet steps run as the communication hook of `reducer`, once in its "
+          "life. In all other steps the hook is hook(state, bucket). It must not keep "
+          "the model alive, because the garbage collector does not see it.")
       .def(
           "pass_top", &QuietSteps::pass_top,
           "Begins a step of the loop. False: Python has something to do. Never blocks.")

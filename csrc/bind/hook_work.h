@@ -2,8 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Works that a communication hook gives to DistributedDataParallel. Under Python's
-// lock.
+// Works and futures that a communication hook gives to DistributedDataParallel.
 
 #include <pybind11/pybind11.h>
 
@@ -26,11 +25,11 @@ using Rescue = Named<pybind11::function, names::kRescue>;
 // An object of Python that may be released without Python's lock.
 std::shared_ptr<pybind11::object> shared(pybind11::object object);
 
-// A work whose future has `value` in the form that torch takes from a hook in Python,
-// once `work` is over. If `work` has failed, `rescue` is called with its error: the
-// future has `value` if it returns True, else the error. The thread of a backward that
-// is about to sleep for `work` helps it (AikidoWork::help_here).
-c10::intrusive_ptr<::c10d::Work> hook_work(
+// A future that has `value` once `work` is over, for a hook in C++. If `work` has
+// failed, `rescue` is called with its error: the future has `value` if it returns True,
+// else the error. The thread of a backward that is about to sleep for `work` helps it
+// (AikidoWork::help_here). Without Python's lock.
+c10::intrusive_ptr<c10::ivalue::Future> hook_future(
     const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
     std::shared_ptr<pybind11::object> rescue);
 

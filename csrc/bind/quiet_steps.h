@@ -16,6 +16,7 @@
 // if it had handled these steps itself. Only the audit (_step_audit.py) runs in some of
 // the quiet steps.
 
+#include <pybind11/pybind11.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <atomic>
@@ -26,7 +27,6 @@
 #include <utility>
 #include <vector>
 
-#include "bind/hook_work.h"
 #include "c10d/aikido_backend.h"
 
 namespace aikido::bind {
@@ -36,6 +36,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
  public:
   using Backend = c10::intrusive_ptr<adapter::AikidoBackend>;
   using Work = c10::intrusive_ptr<::c10d::Work>;
+  using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 
   // A step that this object handled.
   struct Step {
@@ -58,7 +59,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
 
   // `buckets` reduces the gradients, the loop makes its own calls on `calls`. Python:
   // `check()` raises why the training must not go on, if so; `rescue` as in
-  // hook_work().
+  // hook_future().
   QuietSteps(Backend buckets, Backend calls, pybind11::object check,
              pybind11::object rescue);
   // Call it before allow(). Python: `call(step)` is called at the end of the
@@ -67,10 +68,10 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   // differ from those at the last top of the loop.
   void look(int64_t each, pybind11::object call, pybind11::object rates);
 
-  // The next steps are quiet, until start() or pass_top() says otherwise.
+  // The next steps are quiet, until the hook or pass_top() finds something to do.
   void allow(Plan plan);
-  // The hook of a bucket. Null: the step is not quiet.
-  Work start(const ::c10d::GradBucket& bucket);
+  // The hook of a bucket, without Python's lock. Null: the step is not quiet.
+  Future start(::c10d::GradBucket& bucket);
   // The top of the loop. False: there is something to do. Never blocks.
   bool pass_top();
   Taken take();
@@ -88,6 +89,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   bool may_begin() const;
   bool goes_on(bool is_quiet);
   bool has_come() const;
+  c10::intrusive_ptr<adapter::AikidoWork> sum(const at::Tensor& buffer);
   void queue_end_of_backward();
   void at_end_of_backward() const;
   bool is_looked_at() const {

@@ -34,12 +34,12 @@ class Training:
             self.model, optimizer=self.optimizer, policy=policy, **told
         )
         self.num_slow = 0
-        self.sum = self.handle._sum
-        self.handle._sum = self._count
+        self.hook = self.handle._hook
+        self.handle._hook = self._count
 
     def _count(self, bucket):
         self.num_slow += bucket.index() == 0
-        return self.sum(bucket)
+        return self.hook(bucket)
 
     def backward(self, step):
         random = torch.Generator().manual_seed(100 * step + self.rank)
