@@ -15,8 +15,7 @@
 #include <string>
 
 #include "base/settings.h"
-#include "c10d/active_communicator.h"
-#include "c10d/batches.h"
+#include "c10d/call_path.h"
 #include "c10d/child_groups.h"
 #include "c10d/common/blocks.h"
 #include "c10d/common/callback_thread.h"
@@ -57,11 +56,7 @@ class AikidoBackend final : public ChangingBackend {
   uint64_t getSequenceNumberForGroup() override;
   void setSequenceNumberForGroup() override {}
 
-  using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
-  using OwnWork = c10::intrusive_ptr<AikidoWork>;
-  using Tensors = std::vector<at::Tensor>;
-  using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
-  using StorePtr = c10::intrusive_ptr<::c10d::Store>;
+  using StorePtr = GroupContext::StorePtr;
   using OptionsPtr = c10::intrusive_ptr<Options>;
 
   // ---- life and end (lifetime.cpp)
@@ -168,22 +163,22 @@ class AikidoBackend final : public ChangingBackend {
   // ---- batch: calls of this thread from startCoalescing() to endCoalescing() are one
   // work. If the thread waits for that work in between, later calls are another work.
   bool supportsCoalescing() const override { return true; }
-  void startCoalescing() override;
-  WorkPtr endCoalescing() override;
+  void startCoalescing() override { calls_.start_batch(); }
+  WorkPtr endCoalescing() override { return calls_.end_batch(); }
 
   // ---- hooks for the end of calls
-  void enableCollectivesTiming() override { services_->hooks->enable_timing(); }
+  void enableCollectivesTiming() override { group_.services->hooks->enable_timing(); }
   void registerOnCompletionHook(CompletionHooks::InfoHook&& hook) override;
   void waitForPendingWorks() override;
 
   // Operations after this member's last call: committed, or called by another member.
-  uint64_t committed_ahead() const { return communicator_->committed_ahead(); }
-  uint64_t called_ahead() const { return communicator_->called_ahead(); }
-  const ActiveCommunicator& communicator() const { return communicator_; }
-  Milliseconds timeout() const;
-  const std::string& group_name() const { return group_name_; }
+  uint64_t committed_ahead() const { return group_.communicator->committed_ahead(); }
+  uint64_t called_ahead() const { return group_.communicator->called_ahead(); }
+  const ActiveCommunicator& communicator() const { return group_.communicator; }
+  Milliseconds timeout() const { return group_.timeout; }
+  const std::string& group_name() const { return group_.name; }
   // Routes of data on devices, for the current members.
-  const DeviceRoutes& routes() const { return routes_; }
+  const DeviceRoutes& routes() const { return group_.routes; }
   // For engine/selector.h. All ranks call both at the same point of the program. The
   // first call waits for all ranks.
   void set_hosts(const std::vector<int32_t>& hosts);
@@ -198,85 +193,18 @@ class AikidoBackend final : public ChangingBackend {
 #endif
 
  private:
-  // Work of a call: its own, or the batch that this thread has started.
-  struct Slot {
-    OwnWork work;
-    bool is_batch;
-    TimePoint called_at;
-    ActiveCommunicator::Pointer communicator;  // of the call
-  };
-  class CallScope;  // guard for one try to make a call (call_scope.h)
-  struct Route;     // way of its data (call_scope.h)
-  CallScope collective(const char* call, size_t num_calls = 1);
-  CallScope message(const char* call);
-  // Takes and returns the number of a collective that this rank does not make, or 0.
-  uint64_t refuse(const Status& why);
-  Slot slot(const Title& title, const Tensors& inputs);
-  static OwnWork close(Slot slot);
-  // One collective. Requires: it has passed route_of() or check_call().
-  OwnWork submit(const CallScope& scope, collectives::Call call, const Title& title,
-                 collectives::LocalCall local, const Tensors& inputs,
-                 AikidoWork::Memory memory, Milliseconds timeout);
-  // All calls that `calls` submits, as one work; part of the batch if there is one.
-  WorkPtr coalesced(const Title& title, const Tensors& inputs,
-                    const std::function<void()>& calls);
-
-  WorkPtr gather_all(const CallScope& scope, collectives::Call call, const Title& title,
-                     const at::Tensor& given, InBlocks blocks,
-                     AikidoWork::Memory memory, Milliseconds timeout);
-  WorkPtr gather_to_root(const CallScope& scope, collectives::Call call,
-                         const char* title, const at::Tensor& input, InBlocks blocks,
-                         AikidoWork::Memory memory, Milliseconds timeout);
-  // `given`: the caller's own tensors, for the profiler.
-  WorkPtr exchange_all(const CallScope& scope, collectives::Call call,
-                       const Title& title, const Tensors& given, OutBlocks outs,
-                       InBlocks ins, AikidoWork::Memory memory, Milliseconds timeout);
-  OwnWork scatter_reduced(const CallScope& scope, collectives::Call call,
-                          const Title& title, const at::Tensor& output,
-                          OutBlocks blocks, AikidoWork::Memory memory,
-                          std::optional<Priority> priority, Milliseconds timeout);
-  OwnWork send_checked(const CallSite& site, const Tensors& tensors, int to, int tag,
-                       std::optional<Priority> priority, Milliseconds timeout);
-  WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
-  // Checks the call and decides the route of its data (route.cpp). `tensors`: all of
-  // the call. `op`: of a call that reduces; else null.
-  Route route_of(const CallScope& scope, const collectives::Call& call,
-                 const Tensors& tensors, const ::c10d::ReduceOp* op,
-                 Milliseconds timeout);
-  BackendPtr nccl_for(const CallSite& site, const collectives::Call& call,
-                      const Tensors& tensors, Milliseconds timeout);
-  bool ipc_takes(const CallSite& site, const collectives::Call& call,
-                 const at::Tensor& tensor, Milliseconds timeout);
-  OwnWork submit_nccl(const CallScope& scope, NcclCall what, const NcclLaunch& launch);
-  OwnWork submit_ipc(const CallScope& scope, collectives::Call call,
-                     const at::Tensor& tensor, std::optional<Priority> priority,
-                     Milliseconds timeout);
-  // With the settings of the group for its calls.
-  collectives::LocalCall local_call() const;
-  void check_process() const;
   engine::GroupOptions group_options() const;
   void adopt(const membership::Roster& roster, const ActiveCommunicator::Pointer& next);
   BackendPtr child(const StorePtr& store, const std::string& name, int rank, int size,
                    const OptionsPtr& opts);
 
-  std::shared_ptr<engine::Engine> engine_;
-  const std::shared_ptr<AikidoWork::Services> services_;
-  ResolvedSettings settings_;
+  GroupContext group_;
+  CallPath calls_;
   engine::Selector selector_;
-  std::string group_name_;
   membership::MemberHandle handle_;
-  ActiveCommunicator communicator_;
   std::mutex changing_;                // held during a change of members
   std::recursive_timed_mutex ending_;  // held by shutdown(), which its hook may call
-
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  StorePtr store_;      // rendezvous store; null once members have changed
-  StoreEnd store_end_;  // set before shutdown()
-
-  std::atomic<Milliseconds> timeout_;
-  Batches batches_;
-  DeviceRoutes routes_;
+  StoreEnd store_end_;                 // set before shutdown()
   EndHooks hooks_;
   GroupState state_;
   ChildGroups children_;

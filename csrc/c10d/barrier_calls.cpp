@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "c10d/aikido_backend.h"
-#include "c10d/call_scope.h"
 #include "c10d/common/error.h"
 
 namespace aikido::adapter {
@@ -17,12 +16,12 @@ using ::c10d::OpType;
 using collectives::Call;
 using collectives::CallKind;
 
-AikidoBackend::WorkPtr AikidoBackend::barrier(const ::c10d::BarrierOptions& opts) {
-  const CallScope scope = collective("barrier");
+WorkPtr AikidoBackend::barrier(const ::c10d::BarrierOptions& opts) {
+  const CallScope scope = calls_.collective("barrier");
   Call call;
   call.kind = CallKind::kBarrier;
-  return submit(scope, std::move(call), {OpType::BARRIER, "aikido:barrier"}, {}, {}, {},
-                opts.timeout);
+  return calls_.submit(scope, std::move(call), {OpType::BARRIER, "aikido:barrier"}, {},
+                       {}, {}, opts.timeout);
 }
 
 // Rank 0 collects the calls of all and answers all. The texts begin like those of Gloo,
@@ -37,8 +36,8 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
                   "milliseconds. No ranks successfully processed in "
                   "monitoredBarrier; give a longer timeout")});
   }
-  const CallScope in_batch = message("monitored_barrier");
-  if (batches_.current(getRank())) {
+  const CallScope in_batch = calls_.message("monitored_barrier");
+  if (calls_.is_in_batch()) {
     raise({Code::kInvalidArgument,
            concat("monitored_barrier on rank ", getRank(),
                   ": it waits, so it cannot be coalesced with other calls")});
@@ -46,9 +45,10 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
   Call call;
   call.kind = CallKind::kMonitoredBarrier;
   const OwnWork work = [&] {
-    const CallScope scope = collective("monitored_barrier");
-    return submit(scope, std::move(call), {OpType::BARRIER, "aikido:monitored_barrier"},
-                  {}, {}, {}, limit);
+    const CallScope scope = calls_.collective("monitored_barrier");
+    return calls_.submit(scope, std::move(call),
+                         {OpType::BARRIER, "aikido:monitored_barrier"}, {}, {}, {},
+                         limit);
   }();
   try {
     work->wait(kNoTimeout);

@@ -2,53 +2,37 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One try to make a call, on the calling thread: its scope guard and its route, and a
-// guard for calls that are not part of it. The guards account for the sequence numbers
-// of refused calls.
-//
-//   entry of AikidoBackend: CallScope > checks of the tensors > Call > route_of()
-//     host:  Staging  > submit()
-//     NCCL:  submit_nccl() > submit(), without data
-//     IPC:   submit_ipc()  > submit(), without data
+// Scope guard of one try to make a call, and a guard for calls that are not part of it.
+// The guards account for the sequence numbers of refused calls. Calling thread.
 
-#include "c10d/aikido_backend.h"
+#include <cstddef>
+#include <cstdint>
+
+#include "c10d/common/tensor_check.h"
 
 namespace aikido::adapter {
+
+class CallPath;
 
 // Scope of one try to make a call, from its checks until the engine has its data. If an
 // exception leaves the scope, for a bad argument or for lack of memory, the batch of
 // this thread ends. The call still takes its sequence numbers. So the other ranks get
 // the reason instead of waiting, and the numbers stay equal on all ranks.
-class AikidoBackend::CallScope : public CallSite {
+class CallScope : public CallSite {
  public:
   // `num_calls`: number of collectives in the call; 0 for a message.
-  CallScope(AikidoBackend& backend, const char* name, size_t num_calls);
+  CallScope(CallPath& path, const char* name, size_t num_calls);
   ~CallScope();
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
 
  private:
-  AikidoBackend& backend_;
+  CallPath& path_;
   const size_t num_calls_;
   const bool is_message_alone_;  // a message outside of a batch, which takes no number
   const uint64_t numbers_before_;
   const int exceptions_before_;
 };
-
-// Route of the data of a call: by the inner backend, in device memory that all ranks
-// share, or else through the host.
-struct AikidoBackend::Route {
-  BackendPtr nccl = {};  // null: another route
-  bool is_ipc = false;
-};
-
-inline AikidoBackend::CallScope AikidoBackend::collective(const char* call,
-                                                          size_t num_calls) {
-  return {*this, call, num_calls};
-}
-inline AikidoBackend::CallScope AikidoBackend::message(const char* call) {
-  return {*this, call, 0};
-}
 
 // Guard for collectives that are made during another call but do not belong to it, such
 // as agreements of the ranks before their first call. If one of these fails, the call

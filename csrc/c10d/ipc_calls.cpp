@@ -6,8 +6,7 @@
 
 #include <utility>
 
-#include "c10d/aikido_backend.h"
-#include "c10d/call_scope.h"
+#include "c10d/call_path.h"
 #include "c10d/common/call_of.h"
 #include "c10d/device/ipc.h"
 #include "c10d/device/staging.h"
@@ -38,31 +37,29 @@ DeviceMemory::IpcHandle share(NcclTensors& stand_ins, const at::Tensor& tensor,
 
 }  // namespace
 
-AikidoBackend::OwnWork AikidoBackend::submit_ipc(const CallScope& scope,
-                                                 collectives::Call call,
-                                                 const at::Tensor& tensor,
-                                                 std::optional<Priority> priority,
-                                                 Milliseconds timeout) {
+OwnWork CallPath::submit_ipc(const CallScope& scope, collectives::Call call,
+                             const at::Tensor& tensor, std::optional<Priority> priority,
+                             Milliseconds timeout) {
   call.algorithm = Algorithm::kDirect;
   call.is_inner = true;
-  const auto ipc = routes_.ipc();
+  const auto ipc = group_.routes.ipc();
   const c10::Device device = tensor.device();
   LocalCall local = local_call();
   if (priority) local.priority = *priority;
   const TimePoint deadline = SystemClock().now() + timeout_or(timeout, this->timeout());
   OwnWork work;
   coalesced({OpType::ALLREDUCE, "aikido:all_reduce"}, {tensor}, [&] {
-    work = batches_.current(getRank());
+    work = batches_.current(rank());
     NcclTensors stand_ins;
     at::Tensor given = stand_ins.in_out(tensor);
     // Makes its own memory, if it shares memory until it is written.
     given.mutable_data_ptr();
     DeviceMemory::IpcHandle handle{};
-    if (getRank() != IpcCall::kLeader)
-      handle = share(stand_ins, tensor, given, ipc_site(getRank(), tensor));
+    if (rank() != IpcCall::kLeader)
+      handle = share(stand_ins, tensor, given, ipc_site(rank(), tensor));
     const auto made = std::make_shared<IpcCall>(
-        IpcCall::What{call, getRank(), getSize(), deadline, local.priority, work,
-                      ipc->begin(), services_->num_owed},
+        IpcCall::What{call, rank(), size(), deadline, local.priority, work,
+                      ipc->begin(), group_.services->num_owed},
         given, handle, ipc->transfers());
     made->add_blocks(local);
     AikidoWork::Memory memory;
@@ -73,16 +70,15 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(const CallScope& scope,
     // An idle stream needs no mark. Each mark would be work of this process on the
     // device, which processes use in turns.
     if (const c10::Stream stream = current_stream(device); !stream.query())
-      memory.staged.downs.push_back(
-          {{Mark::of(stream)}, ipc_site(getRank(), tensor), 0});
+      memory.staged.downs.push_back({{Mark::of(stream)}, ipc_site(rank(), tensor), 0});
     if (stand_ins.has_copies()) {
       memory.lands_on = device;
-      memory.finish = [device, stand_ins, transfers = services_->transfers] {
+      memory.finish = [device, stand_ins, transfers = group_.services->transfers] {
         transfers->queue_up(device, [&] { stand_ins.write_back(); });
       };
     }
-    local.on_done = [made, callback_thread = services_->callback_thread,
-                     weak = std::weak_ptr(communicator_.operator->())](
+    local.on_done = [made, callback_thread = group_.services->callback_thread,
+                     weak = std::weak_ptr(group_.communicator.operator->())](
                         const Status& status, const collectives::Outcome& outcome) {
       made->on_called(status, outcome.seq);
       callback_thread->run([made, status, weak] { made->go_on(status, weak.lock()); });

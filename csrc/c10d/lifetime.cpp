@@ -19,25 +19,25 @@ constexpr Duration kStoreGrace = std::chrono::milliseconds(500);
 }  // namespace
 
 void AikidoBackend::abort() {
-  if (engine_->is_forked()) return;
+  if (group_.engine->is_forked()) return;
   if (state_.is_shut_down()) return;
   // Before anything is lost, because hooks may inspect the group. They may call back.
   for (const auto& [id, hook] : hooks_.abort_hooks()) {
     try {
       hook();
     } catch (const std::exception& error) {
-      TORCH_WARN("abort hook ", id, " of group \"", group_name_, "\" on rank ",
+      TORCH_WARN("abort hook ", id, " of group \"", group_.name, "\" on rank ",
                  getRank(), " raised: ", error.what());
     }
   }
   const auto next = state_.abort();
   const Status why(
       Code::kAborted,
-      concat("group \"", group_name_, "\" was aborted by rank ", getRank()),
+      concat("group \"", group_.name, "\" was aborted by rank ", getRank()),
       Rank(getRank()));
   if (next) next->abort(why);
-  if (const auto communicator = communicator_.get()) communicator->abort(why);
-  routes_.nccl()->abort(why);
+  if (const auto communicator = group_.communicator.get()) communicator->abort(why);
+  group_.routes.nccl()->abort(why);
 }
 
 // Note [two threads end one group]
@@ -46,8 +46,8 @@ void AikidoBackend::abort() {
 // group stays for members that are late. So the second thread waits for the first.
 // Otherwise the process could end while others still need results from it.
 void AikidoBackend::shutdown() {
-  if (engine_->is_forked()) return;
-  const Milliseconds linger(settings_.values.shutdown_linger_ms);
+  if (group_.engine->is_forked()) return;
+  const Milliseconds linger(group_.settings.values.shutdown_linger_ms);
   // After that time it continues without the lock, which a hanging hook may hold.
   const std::unique_lock only(ending_, linger);
   const EndHooks::EndHook hook = hooks_.take_end_hook();
@@ -59,16 +59,16 @@ void AikidoBackend::shutdown() {
   }
   if (const auto next = state_.shut_down()) {
     next->abort({Code::kAborted,
-                 concat("group \"", group_name_, "\" was shut down by rank ", getRank(),
+                 concat("group \"", group_.name, "\" was shut down by rank ", getRank(),
                         " while its members were changing"),
                  Rank(getRank())});
   }
   const TimePoint end = SystemClock().now() + linger;
-  routes_.ipc()->wait_for_calls(linger);
+  group_.routes.ipc()->wait_for_calls(linger);
   IpcCall::purge();
-  if (const auto communicator = communicator_.get())
+  if (const auto communicator = group_.communicator.get())
     communicator->shutdown(std::max(Duration::zero(), end - SystemClock().now()));
-  routes_.nccl()->shutdown();
+  group_.routes.nccl()->shutdown();
   if (store_end_.port != 0 && !state_.is_aborted())
     store_end_.wait(std::min<Duration>(linger, kStoreGrace));
   if (failure) std::rethrow_exception(failure);
@@ -82,7 +82,8 @@ void AikidoBackend::shutdown() {
 // rank 0 may keep the store.
 void AikidoBackend::leave_after_rank_0(uint16_t port) {
   store_end_ = {port};
-  if (const auto communicator = communicator_.get()) communicator->leave_after(Rank(0));
+  if (const auto communicator = group_.communicator.get())
+    communicator->leave_after(Rank(0));
 }
 
 void AikidoBackend::shut_down_family() {
@@ -90,15 +91,16 @@ void AikidoBackend::shut_down_family() {
   // The process ends: it makes no further group and need not wait for the store.
   store_end_ = {};
   set_end_hook({});
-  if (const auto communicator = communicator_.get()) communicator->leave_after(kNoRank);
+  if (const auto communicator = group_.communicator.get())
+    communicator->leave_after(kNoRank);
   shutdown();
 }
 
 ::c10d::ErrorType AikidoBackend::getError() {
   using ::c10d::ErrorType;
-  const auto communicator = communicator_.get();
+  const auto communicator = group_.communicator.get();
   // Actions of this rank itself are no error.
-  if (!communicator || state_.is_over() || engine_->is_forked())
+  if (!communicator || state_.is_over() || group_.engine->is_forked())
     return ErrorType::SUCCESS;
   if (communicator->counters().timed_out.load() > 0) return ErrorType::TIMEOUT;
   const Status failure = communicator->failure();

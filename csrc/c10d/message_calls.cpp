@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "c10d/aikido_backend.h"
-#include "c10d/call_scope.h"
 #include "c10d/common/call_of.h"
 #include "c10d/common/error.h"
 #include "c10d/device/pending_copies.h"
@@ -27,57 +26,37 @@ collectives::MessageCompletion completion(const c10::intrusive_ptr<AikidoWork>& 
   };
 }
 
-}  // namespace
-
-AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
-  const CallScope site = message("send");
-  check_single(site, "tensor", tensors, Use::kRead);
-  return send_checked(site, tensors, to, tag, std::nullopt, timeout());
-}
-
-AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to,
-                                                int tag,
-                                                std::optional<Priority> priority,
-                                                Milliseconds timeout) {
-  const CallScope site = message("send");
-  check_tensor(site, "tensor", tensor, Use::kRead);
-  return send_checked(site, {tensor}, to, tag, priority, timeout);
-}
-
-AikidoBackend::OwnWork AikidoBackend::send_checked(const CallSite& site,
-                                                   const Tensors& tensors, int to,
-                                                   int tag,
-                                                   std::optional<Priority> priority,
-                                                   Milliseconds timeout) {
-  check_rank(site, "dst", to, getSize());
+OwnWork send_checked(CallPath& calls, const CallSite& site, const Tensors& tensors,
+                     int to, int tag, std::optional<Priority> priority,
+                     Milliseconds timeout) {
+  check_rank(site, "dst", to, calls.size());
   const at::Tensor& tensor = tensors[0];
   const Title title{OpType::SEND, "aikido:send"};
-  const auto limit = timeout_or(timeout, this->timeout());
-  const auto call_of = [&](const Slot& slot, const at::Tensor& host) {
+  const auto limit = timeout_or(timeout, calls.timeout());
+  const auto call_of = [&](const CallPath::Slot& slot, const at::Tensor& host) {
     collectives::SendCall call;
     call.to = Rank(to);
     call.tag = tag;
     call.data = bytes_of(host);
     call.bytes = host.nbytes();
-    call.priority =
-        priority.value_or(static_cast<Priority>(settings_.values.transport_priority));
+    call.priority = priority.value_or(calls.local_call().priority);
     call.deadline = slot.called_at + limit;
     call.keep_alive = keep_alive(slot.work);
     call.on_done = completion(slot.work);
     return call;
   };
   if (stands_for_itself(tensor)) {
-    Slot slot = this->slot(title, tensors);
+    CallPath::Slot slot = calls.slot(title, tensors);
     collectives::SendCall call = call_of(slot, tensor);
     slot.work->open_message(tensor, /*is_received=*/false);
     slot.communicator->send(std::move(call));
-    return close(std::move(slot));
+    return CallPath::close(std::move(slot));
   }
-  check_process();
-  Staging staging(site, services_->transfers);
+  calls.check_process();
+  Staging staging(site, calls.transfers());
   const at::Tensor host = staging.in(tensor);
   Staged staged = staging.take();
-  Slot slot = this->slot(title, tensors);
+  CallPath::Slot slot = calls.slot(title, tensors);
   collectives::SendCall call = call_of(slot, host);
   const TimePoint deadline = call.deadline;
   PendingCopies pending_copies(staged);
@@ -85,52 +64,67 @@ AikidoBackend::OwnWork AikidoBackend::send_checked(const CallSite& site,
   slot.work->open({{}, std::move(staged), {host}});
   slot.communicator->send(std::move(call));
   if (pending_copies.hold())
-    pending_copies.follow(*services_->transfers, slot.communicator, deadline);
-  return close(std::move(slot));
+    pending_copies.follow(*calls.transfers(), slot.communicator, deadline);
+  return CallPath::close(std::move(slot));
 }
 
-AikidoBackend::WorkPtr AikidoBackend::recv(Tensors& tensors, int from, int tag) {
-  return receive(tensors, from, tag);
-}
-
-AikidoBackend::WorkPtr AikidoBackend::recvAnysource(Tensors& tensors, int tag) {
-  return receive(tensors, std::nullopt, tag);
-}
-
-AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<int> from,
-                                              int tag) {
-  const CallScope site = message("recv");
+WorkPtr receive(CallPath& calls, Tensors& tensors, std::optional<int> from, int tag) {
+  const CallScope site = calls.message("recv");
   const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kWrite);
-  if (from) check_rank(site, "src", *from, getSize());
+  if (from) check_rank(site, "src", *from, calls.size());
   const Title title = from ? Title{OpType::RECV, "aikido:recv"}
                            : Title{OpType::RECVANYSOURCE, "aikido:recvAnySource"};
-  const auto call_of = [&](const Slot& slot, std::byte* data) {
+  const auto call_of = [&](const CallPath::Slot& slot, std::byte* data) {
     collectives::ReceiveCall call;
     if (from) call.from = Rank(*from);
     call.tag = tag;
     call.data = data;
     call.bytes = tensor.nbytes();
-    call.deadline = slot.called_at + timeout();
+    call.deadline = slot.called_at + calls.timeout();
     call.keep_alive = keep_alive(slot.work);
     call.on_done = completion(slot.work);
     return call;
   };
   if (stands_for_itself(tensor)) {
     std::byte* const data = mutable_bytes_of(tensor);
-    Slot slot = this->slot(title, tensors);
+    CallPath::Slot slot = calls.slot(title, tensors);
     collectives::ReceiveCall call = call_of(slot, data);
     slot.work->open_message(tensor, /*is_received=*/true);
     slot.communicator->receive(std::move(call));
-    return close(std::move(slot));
+    return CallPath::close(std::move(slot));
   }
-  check_process();
-  Staging staging(site, services_->transfers);
+  calls.check_process();
+  Staging staging(site, calls.transfers());
   const at::Tensor host = staging.out(tensor);
-  Slot slot = this->slot(title, tensors);
+  CallPath::Slot slot = calls.slot(title, tensors);
   collectives::ReceiveCall call = call_of(slot, mutable_bytes_of(host));
   slot.work->open({tensors, staging.take(), {}});
   slot.communicator->receive(std::move(call));
-  return close(std::move(slot));
+  return CallPath::close(std::move(slot));
+}
+
+}  // namespace
+
+WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
+  const CallScope site = calls_.message("send");
+  check_single(site, "tensor", tensors, Use::kRead);
+  return send_checked(calls_, site, tensors, to, tag, std::nullopt, timeout());
+}
+
+OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to, int tag,
+                                 std::optional<Priority> priority,
+                                 Milliseconds timeout) {
+  const CallScope site = calls_.message("send");
+  check_tensor(site, "tensor", tensor, Use::kRead);
+  return send_checked(calls_, site, {tensor}, to, tag, priority, timeout);
+}
+
+WorkPtr AikidoBackend::recv(Tensors& tensors, int from, int tag) {
+  return receive(calls_, tensors, from, tag);
+}
+
+WorkPtr AikidoBackend::recvAnysource(Tensors& tensors, int tag) {
+  return receive(calls_, tensors, std::nullopt, tag);
 }
 
 }  // namespace aikido::adapter

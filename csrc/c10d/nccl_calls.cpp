@@ -6,8 +6,7 @@
 
 #include <utility>
 
-#include "c10d/aikido_backend.h"
-#include "c10d/call_scope.h"
+#include "c10d/call_path.h"
 #include "c10d/common/call_of.h"
 #include "c10d/device/staging.h"
 
@@ -15,17 +14,17 @@ namespace aikido::adapter {
 
 using collectives::LocalCall;
 
-AikidoBackend::OwnWork AikidoBackend::submit_nccl(const CallScope& scope, NcclCall what,
-                                                  const NcclLaunch& launch) {
+OwnWork CallPath::submit_nccl(const CallScope& scope, NcclCall what,
+                              const NcclLaunch& launch) {
   what.call.algorithm = Algorithm::kDirect;
   what.call.is_inner = true;
   LocalCall local = local_call();
-  for (int r = 0; r < getSize(); ++r) {
-    if (r == getRank()) continue;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
     local.out_blocks.push_back({Rank(r), nullptr, 0});
     local.in_blocks.push_back({Rank(r), nullptr, 0});
   }
-  const auto inner = routes_.nccl();
+  const auto inner = group_.routes.nccl();
   // Weak, because the last release may take long, and this runs on the progress thread.
   local.on_done = [weak = std::weak_ptr(inner)](const Status& status,
                                                 const collectives::Outcome&) {
@@ -45,7 +44,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_nccl(const CallScope& scope, NcclCa
     memory.held = tensors.all();
     memory.lands_on = device;
     memory.finish = [inner, work, where, device, tensors = std::move(tensors),
-                     transfers = services_->transfers] {
+                     transfers = group_.services->transfers] {
       inner->run(where, [&] {
         transfers->queue_up(device, [&] {
           work->wait();

@@ -26,13 +26,13 @@ constexpr Milliseconds kFarewell{100};
 }  // namespace
 
 uint64_t AikidoBackend::epoch() const {
-  const auto communicator = communicator_.get();
+  const auto communicator = group_.communicator.get();
   return communicator ? communicator->epoch().value : 0;
 }
 
-AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& wanted) {
-  check_process();
-  const std::string what = concat("reconfigure of group \"", group_name_,
+WorkPtr AikidoBackend::change_members(const Reconfiguration& wanted) {
+  calls_.check_process();
+  const std::string what = concat("reconfigure of group \"", group_.name,
                                   "\" with uuid ", wanted.uuid, " on rank ", getRank());
   const std::unique_lock changing(changing_, std::try_to_lock);
   if (!changing.owns_lock()) {
@@ -44,8 +44,8 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
       wanted.is_ordered ? membership::Order::kGiven : membership::Order::kCommon,
       handle_);
   raise_if_failed(roster.status().with_context(what));
-  const auto next = engine::Communicator::make(engine_, *roster, group_options(),
-                                               agreed_text(settings_.values));
+  const auto next = engine::Communicator::make(group_.engine, *roster, group_options(),
+                                               agreed_text(group_.settings.values));
   switch (state_.begin_change(wanted.uuid, next)) {
     case GroupState::Refusal::kNone:
       break;
@@ -68,8 +68,9 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
            joined.culprit()});
   }
   adopt(*roster, next);
-  auto work = c10::make_intrusive<AikidoWork>(
-      getRank(), ::c10d::OpType::UNKNOWN, "aikido:reconfigure", Tensors{}, services_);
+  auto work =
+      c10::make_intrusive<AikidoWork>(getRank(), ::c10d::OpType::UNKNOWN,
+                                      "aikido:reconfigure", Tensors{}, group_.services);
   AikidoWork::close(work);
   return work;
 }
@@ -80,19 +81,19 @@ void AikidoBackend::adopt(const membership::Roster& roster,
   ActiveCommunicator::Pointer former;
   std::shared_ptr<NcclRoute> former_inner;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(group_.mutex);
     selector_.forget();  // new members do not know the measured costs
-    former = communicator_.exchange(next);
-    former_inner = routes_.renew();
+    former = group_.communicator.exchange(next);
+    former_inner = group_.routes.renew();
     set_place(roster.self().value, roster.size());
-    store_.reset();  // knows the former members only
+    group_.store.reset();  // knows the former members only
   }
   state_.end_change();
   // The shutdown came between the end of joining and here.
   if (state_.is_shut_down()) next->shutdown(kFarewell);
   if (!former) return;
   const Status why(Code::kAborted,
-                   concat("group \"", group_name_, "\" was reconfigured (uuid ",
+                   concat("group \"", group_.name, "\" was reconfigured (uuid ",
                           roster.uuid(), ", now ", roster.size(),
                           " members) and this call belongs to the members of before; "
                           "call again as a member of the new ones"));

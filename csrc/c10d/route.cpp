@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "c10d/aikido_backend.h"
-#include "c10d/call_scope.h"
+#include "c10d/call_path.h"
 #include "c10d/common/call_of.h"
 #include "c10d/common/premultiplied.h"
 #include "c10d/device/ipc.h"
@@ -18,12 +17,10 @@
 
 namespace aikido::adapter {
 
-AikidoBackend::Route AikidoBackend::route_of(const CallScope& scope,
-                                             const collectives::Call& call,
-                                             const Tensors& tensors,
-                                             const ::c10d::ReduceOp* op,
-                                             Milliseconds timeout) {
-  check_call(scope, call, getSize());
+Route CallPath::route_of(const CallScope& scope, const collectives::Call& call,
+                         const Tensors& tensors, const ::c10d::ReduceOp* op,
+                         Milliseconds timeout) {
+  check_call(scope, call, size());
   if (BackendPtr inner = nccl_for(scope, call, tensors, timeout))
     return {.nccl = std::move(inner)};
   // A rank's own factor is applied on the host.
@@ -32,27 +29,21 @@ AikidoBackend::Route AikidoBackend::route_of(const CallScope& scope,
   return {.is_ipc = may_share && ipc_takes(scope, call, tensors[0], timeout)};
 }
 
-AikidoBackend::BackendPtr AikidoBackend::nccl_for(const CallSite& site,
-                                                  const collectives::Call& call,
-                                                  const Tensors& tensors,
-                                                  Milliseconds timeout) {
+BackendPtr CallPath::nccl_for(const CallSite& site, const collectives::Call& call,
+                              const Tensors& tensors, Milliseconds timeout) {
   const c10::Device device = tensors[0].device();
-  const auto inner = routes_.nccl();
+  const auto inner = group_.routes.nccl();
   if (device.is_cpu() || inner->is_off() || !nccl_takes(call, tensors[0].scalar_type()))
     return {};
   check_process();
-  communicator_.check();
+  group_.communicator.check();
   check_not_capturing(site, device);
-  StorePtr store;
-  {
-    const std::lock_guard lock(mutex_);
-    store = store_;
-  }
+  const GroupContext::StorePtr store = group_.present_store();
   const Milliseconds of_group = this->timeout();
   BackendPtr backend;
   {
     const CallsBeside of_the_finder;
-    backend = inner->find(BackendPtr::reclaim_copy(this), device, store,
+    backend = inner->find(BackendPtr::reclaim_copy(&outer_), device, store,
                           timeout_or(timeout, of_group), of_group);
   }
   const bool is_there =
@@ -64,7 +55,7 @@ AikidoBackend::BackendPtr AikidoBackend::nccl_for(const CallSite& site,
     const Status why(
         Code::kAborted,
         concat(site.call, " on rank ", site.rank, ": the inner backend of group \"",
-               group_name_, "\" was given up (", failure.message(),
+               group_.name, "\" was given up (", failure.message(),
                "); make a new group, with devices_nccl=\"off\" if it happens again"),
         Rank(site.rank));
     raise_refusal(site, why);
@@ -72,19 +63,19 @@ AikidoBackend::BackendPtr AikidoBackend::nccl_for(const CallSite& site,
   return backend;
 }
 
-bool AikidoBackend::ipc_takes(const CallSite& site, const collectives::Call& call,
-                              const at::Tensor& tensor, Milliseconds timeout) {
+bool CallPath::ipc_takes(const CallSite& site, const collectives::Call& call,
+                         const at::Tensor& tensor, Milliseconds timeout) {
   const c10::Device device = tensor.device();
-  const auto ipc = routes_.ipc();
-  if (device.is_cpu() || getSize() == 1 || call.is_partial() || call.count == 0 ||
+  const auto ipc = group_.routes.ipc();
+  if (device.is_cpu() || size() == 1 || call.is_partial() || call.count == 0 ||
       ipc->is_off())
     return false;
   check_process();
-  communicator_.check();
+  group_.communicator.check();
   IpcCall::purge();
   check_not_capturing(site, device);
   const CallsBeside of_the_finder;
-  return ipc->find(BackendPtr::reclaim_copy(this), device,
+  return ipc->find(BackendPtr::reclaim_copy(&outer_), device,
                    timeout_or(timeout, this->timeout())) &&
          device == ipc->device();
 }

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "c10d/aikido_backend.h"
-#include "c10d/call_scope.h"
 #include "c10d/common/call_of.h"
 #include "c10d/common/error.h"
 #include "c10d/common/premultiplied.h"
@@ -119,9 +118,9 @@ at::Tensor unpack(std::byte* bytes, size_t size, const SparseLayout& layout, int
 
 }  // namespace
 
-AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
-    Tensors& tensors, const ::c10d::AllreduceOptions& opts) {
-  const CallScope site = collective("all_reduce");
+WorkPtr AikidoBackend::allreduce_sparse(Tensors& tensors,
+                                        const ::c10d::AllreduceOptions& opts) {
+  const CallScope site = calls_.collective("all_reduce");
   check_sparse(site, "tensor", tensors);
   const at::Tensor tensor = tensors[0];
   Call call = call_of(CallKind::kSparseAllreduce, site, tensor, opts.reduceOp);
@@ -135,7 +134,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
   using Blocks = std::vector<std::vector<std::byte>>;
   const auto blocks = std::make_shared<Blocks>(static_cast<size_t>(getSize()));
   const size_t max_bytes = layout_of(own).max_bytes();
-  LocalCall local = local_call();
+  LocalCall local = calls_.local_call();
   for (int r = 0; r < getSize(); ++r) {
     if (r == getRank()) continue;
     local.out_blocks.push_back({Rank(r), bytes_of(packed), packed.nbytes()});
@@ -164,10 +163,10 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
       sum = at::mul(sum, 1.0 / divisor);
     tensor.copy_(sum);
   };
-  return submit(site, std::move(call),
-                {OpType::_ALLREDUCE_SPARSE, "aikido:sparse_all_reduce"},
-                std::move(local), {tensor}, {{tensor}, {}, {packed}, std::move(finish)},
-                opts.timeout);
+  return calls_.submit(site, std::move(call),
+                       {OpType::_ALLREDUCE_SPARSE, "aikido:sparse_all_reduce"},
+                       std::move(local), {tensor},
+                       {{tensor}, {}, {packed}, std::move(finish)}, opts.timeout);
 }
 
 }  // namespace aikido::adapter

@@ -22,18 +22,17 @@ constexpr int kShrinkAbort = 1;
 
 // Torch may ask for the same child once per device. Each child has its own keys in the
 // store, which `name` tells apart.
-AikidoBackend::BackendPtr AikidoBackend::child(const StorePtr& store,
-                                               const std::string& name, int rank,
-                                               int size, const OptionsPtr& opts) {
-  check_process();
-  Config config{group_name_ + ":child", timeout(), settings_};
+BackendPtr AikidoBackend::child(const StorePtr& store, const std::string& name,
+                                int rank, int size, const OptionsPtr& opts) {
+  calls_.check_process();
+  Config config{group_.name + ":child", timeout(), group_.settings};
   if (opts) {
     if (!opts->group_name.empty()) config.group_name = opts->group_name;
     config.timeout = opts->timeout;
   }
   const int number = children_.next_number(name);
   auto made = c10::make_intrusive<AikidoBackend>(
-      engine_, services_->callback_thread,
+      group_.engine, group_.services->callback_thread,
       c10::make_intrusive<::c10d::PrefixStore>(concat("aikido/", name, '/', number),
                                                store),
       rank, size, std::move(config));
@@ -41,9 +40,8 @@ AikidoBackend::BackendPtr AikidoBackend::child(const StorePtr& store,
   return made;
 }
 
-AikidoBackend::BackendPtr AikidoBackend::split(const StorePtr& store,
-                                               const std::vector<int>& ranks,
-                                               const OptionsPtr& opts) {
+BackendPtr AikidoBackend::split(const StorePtr& store, const std::vector<int>& ranks,
+                                const OptionsPtr& opts) {
   for (const int r : ranks) check_rank({"split", getRank()}, "ranks", r, getSize());
   const auto self = std::find(ranks.begin(), ranks.end(), getRank());
   if (self == ranks.end()) return nullptr;
@@ -52,14 +50,13 @@ AikidoBackend::BackendPtr AikidoBackend::split(const StorePtr& store,
                opts);
 }
 
-AikidoBackend::BackendPtr AikidoBackend::merge(const StorePtr& store,
-                                               const OptionsPtr& opts, const int& rank,
-                                               const int& size) {
+BackendPtr AikidoBackend::merge(const StorePtr& store, const OptionsPtr& opts,
+                                const int& rank, const int& size) {
   return child(store, opts ? opts->group_name : std::string(), rank, size, opts);
 }
 
-AikidoBackend::BackendPtr AikidoBackend::shrink(
-    const std::vector<int64_t>& ranks_to_exclude, int flags, const OptionsPtr& opts) {
+BackendPtr AikidoBackend::shrink(const std::vector<int64_t>& ranks_to_exclude,
+                                 int flags, const OptionsPtr& opts) {
   const auto is_out = [&](int64_t r) {
     return std::find(ranks_to_exclude.begin(), ranks_to_exclude.end(), r) !=
            ranks_to_exclude.end();
@@ -77,15 +74,11 @@ AikidoBackend::BackendPtr AikidoBackend::shrink(
                                           ": it is one of the ranks to exclude; "
                                           "only those that stay call it")});
   }
-  StorePtr store;
-  {
-    const std::lock_guard lock(mutex_);
-    store = store_;
-  }
+  const StorePtr store = group_.present_store();
   if (!store) {
     raise(
         {Code::kUnsupported,
-         concat("shrink on rank ", getRank(), ": group \"", group_name_,
+         concat("shrink on rank ", getRank(), ": group \"", group_.name,
                 "\" has got its members by reconfigure, which need not share a store; "
                 "call aikido_torch.reconfigure(...) with the handles of those that "
                 "stay")});
