@@ -3,8 +3,7 @@
 #pragma once
 //
 // One lane of a Link: frames over a byte stream. Writes gather several chunks at a time
-// from the memory of their owners. Reads place payloads in the memory that the handler
-// returns, so only the stream copies large data. Progress thread only.
+// from the memory of their owners. FrameReceiver reads. Progress thread only.
 
 #include <array>
 #include <memory>
@@ -14,6 +13,7 @@
 
 #include "base/recycler.h"
 #include "transport/byte_stream.h"
+#include "transport/frame_receiver.h"
 #include "transport/link.h"
 #include "transport/loop/event_loop.h"
 #include "transport/schedule/scheduler.h"
@@ -46,14 +46,10 @@ class StreamLink final : public Link,
   bool reads_our_memory() const override {
     return stream_ != nullptr && stream_->grantor() != nullptr;
   }
-  const FrameHeader* incoming() const override {
-    return reading_ == Reading::kPayload ? &header_ : nullptr;
-  }
-  size_t num_received() const override {
-    return incoming() != nullptr ? header_.payload_bytes - payload_left_ : 0;
-  }
-  void drop_incoming() override { payload_ = nullptr; }
-  Buffer keep_incoming() override;
+  const FrameHeader* incoming() const override { return receiver_.incoming(); }
+  size_t num_received() const override { return receiver_.num_received(); }
+  void drop_incoming() override { receiver_.drop_incoming(); }
+  Buffer keep_incoming() override { return receiver_.keep_incoming(); }
   void hang_up() override;
   bool is_drained() const override;
   void finish() override;
@@ -80,11 +76,10 @@ class StreamLink final : public Link,
     size_t in_flight = 0;     // chunks of it in outgoing_
     bool is_through = false;  // the scheduler has no part of it
   };
-  enum class Reading { kHeader, kExtension, kPayload };
   // Idle memory for messages and chunks.
   static constexpr size_t kMaxIdleBytes = 16 << 10;
 
-  void on_readable() override { read_some(); }
+  void on_readable() override;
   void on_writable() override;
   WakePolicy wake_policy() const override { return handler_->wake_policy(peer_); }
   void flush() override;
@@ -125,14 +120,7 @@ class StreamLink final : public Link,
   void advance(size_t written);
   void release(MessageId id, size_t dropped);
 
-  void read_some();
-  Caching caching() const;
-  bool parse();
-  bool begin_frame(std::span<const std::byte> extension);
-  const std::byte* find_block() const;
-  void end_payload(size_t bytes);
   void stop_sending();
-  bool reject(const std::string& nonsense);
   void lose(const Status& why);
 
   EventLoop* loop_;
@@ -159,17 +147,7 @@ class StreamLink final : public Link,
   bool half_closed_ = false;
   SendTrace trace_;
 
-  // Receiving.
-  Reading reading_ = Reading::kHeader;
-  FrameHeader header_;
-  std::byte* payload_ = nullptr;  // null: discarded
-  // may_keep_: the payload of the frame that begins is in a block. is_kept_: its
-  // receiver keeps the block.
-  bool may_keep_ = false, is_kept_ = false;
-  size_t payload_left_ = 0;
-  std::vector<std::byte> in_;
-  size_t in_begin_ = 0;
-  size_t in_end_ = 0;
+  FrameReceiver receiver_;
 };
 
 }  // namespace aikido::transport
