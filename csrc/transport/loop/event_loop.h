@@ -29,46 +29,25 @@
 // woken, until a caller returns or the caller's spin time has passed, at most one
 // millisecond. Then the loop thread looks.
 //
-// Note [timed work]
-// A spinning thread runs many turns before any timed work becomes due. To ask all timed
-// objects would be a large part of an empty turn. So a turn asks only if no turn has
-// asked for kMostLate. Timed work is late by at most that, or by the time that a loop
-// stays awake. Before a thread sleeps, or leaves a loop at rest, it asks for the next
-// due time and does all work that is due by then.
-//
 // Functions run on the thread of the turn, unless their comment allows any thread.
 
-#include <sys/epoll.h>
-
-#include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/core.h"
 #include "base/fd.h"
-#include "base/recycler.h"
-#include "base/status.h"
-#include "transport/loop/crowded_wait.h"
-#include "transport/loop/shared_core.h"
-#include "transport/loop/two_phase_wait.h"
+#include "transport/loop/descriptors.h"
+#include "transport/loop/helper_wait.h"
+#include "transport/loop/own_thread_sleep.h"
+#include "transport/loop/posted_work.h"
+#include "transport/loop/timed_work.h"
 
 namespace aikido::transport {
-
-// Receiver of events of one file descriptor.
-class FdHandler {
- public:
-  virtual ~FdHandler() = default;
-  virtual void on_events(uint32_t epoll_events) = 0;
-};
 
 // Object with work that the loop finds only by polling: while the loop is awake, no
 // descriptor reports it.
@@ -82,16 +61,6 @@ class Polled {
   virtual bool rest() = 0;
 };
 
-// Object with work that is due at some time.
-class Timed {
- public:
-  virtual ~Timed() = default;
-  // Does the work that is due at `now`.
-  virtual void on_time(TimePoint now) = 0;
-  // Time of the next on_time(). Empty: not before another event.
-  [[nodiscard]] virtual std::optional<TimePoint> next_look() const = 0;
-};
-
 // Collects writes during a turn and performs them at its end.
 class Flushable {
  public:
@@ -101,9 +70,9 @@ class Flushable {
 
 class EventLoop final : public Clock {
  public:
-  // Largest delay of timed work while turns run; see Note [timed work]. Sleeps are
-  // longer: they take whole milliseconds.
-  static constexpr Duration kMostLate = std::chrono::microseconds(50);
+  // Largest delay of timed work while turns run; see Note [timed work] in timed_work.h.
+  // Sleeps are longer: they take whole milliseconds.
+  static constexpr Duration kMostLate = TimedWork::kMostLate;
 
   // Throws std::system_error if the kernel refuses a descriptor.
   EventLoop();
@@ -117,7 +86,7 @@ class EventLoop final : public Clock {
   void post(std::function<void()> work);
   // Any thread: as post(), in two steps. The second step may run the turn on the
   // calling thread.
-  void enqueue(std::function<void()> work);
+  void enqueue(std::function<void()> work) { posted_.add(std::move(work)); }
   void drive();
   // Any thread: runs `work` in a turn at once, as if posted. Returns false, and does
   // nothing, if another thread is in a turn or other work comes first.
@@ -143,16 +112,18 @@ class EventLoop final : public Clock {
   [[nodiscard]] TimePoint read_before() const override { return read_before_; }
 
   // `handler` must outlive remove(). Events are EPOLLIN and others.
-  void add(int fd, uint32_t events, FdHandler* handler);
-  void modify(int fd, uint32_t events, FdHandler* handler);
+  void add(int fd, uint32_t events, FdHandler* handler) {
+    descriptors_.add(fd, events, handler);
+  }
+  void modify(int fd, uint32_t events, FdHandler*) { descriptors_.modify(fd, events); }
   // From now on `handler` gets no event, not even of this turn.
-  void remove(int fd, FdHandler* handler);
+  void remove(int fd, FdHandler*) { descriptors_.remove(fd); }
 
   void add_polled(Polled* polled);
   void remove_polled(Polled* polled);
 
-  void add_timed(Timed* timed);
-  void remove_timed(Timed* timed);
+  void add_timed(Timed* timed) { timed_.add(timed); }
+  void remove_timed(Timed* timed) { timed_.remove(timed); }
 
   // Calls flush() once at the end of this turn.
   void request_flush(Flushable* flushable);
@@ -160,82 +131,45 @@ class EventLoop final : public Clock {
 
  private:
   using TurnLock = std::unique_lock<std::mutex>;
-  using HandlerId = uint64_t;
 
   void sleep_and_turn(TurnLock& turn);
   bool help_once(TurnLock& turn, TwoPhaseWait::Step step, TimePoint deadline);
-  void yield();
-  void look_for_core();
   int ms_to_sleep(TimePoint until);
-  void sleep_behind_gate(std::optional<Duration> most);
   size_t take_events(int ms);
-  void set_gate(bool is_open);
   // `num_events`: number of events; empty if the loop did not ask for events.
   void run_turn(std::optional<size_t> num_events,
                 const std::function<void()>* first = nullptr);
   void end_driving();
-  void run_events(size_t num_events);
   bool run_polled();
-  void run_posted();
-  void run_timed();
   void run_flushes();
   void leave_to_own_thread();
-  void set_alarm(TimePoint due);
-  void turn_alarm_off();
   void wake();
   void post_wake();
   bool has_work() const;
   bool stays_awake() const { return now_ < awake_until_.load(); }
   TimePoint left_until();
   bool can_sleep() const;
-  TimePoint next_due() const;
 
   SystemClock clock_;
   TimePoint now_;
   TimePoint read_before_;
   TimePoint asked_at_;  // time before the last take_events(); for its caller only
-  Fd epoll_;
-  Fd gate_;
-  Fd alarm_;  // wakes the loop's own thread, see set_alarm()
+  Descriptors descriptors_;
+  // Held by the thread that runs a turn. It guards all members but posted_, stop_ and
+  // helper_wait_.
+  std::mutex turn_mutex_;
+  OwnThreadSleep own_sleep_;
   Fd wake_;
   Fd doorbell_;
-
-  // Held by the thread that runs a turn. It guards all members from here to mutex_.
-  std::mutex turn_mutex_;
   bool is_helped_ = false;
-  // For the helper only, so no lock guards it.
-  TwoPhaseWait wait_;
-  SharedCore core_{std::random_device{}()};
-  CrowdedWait crowded_{std::random_device{}()};
-  std::optional<ReadyThreads> ready_;  // of a long wait
-  OtherCores other_cores_;
-  bool is_gate_open_ = true;
-  bool gets_events_ = false;  // the present or last helper
-  TimePoint left_at_{};       // by the last helper
-  // End of the sleep of the loop's own thread, or awake_until_ if that is later. Empty:
-  // the thread is awake and will look.
-  std::optional<TimePoint> own_sleeps_until_;
+  HelperWait helper_wait_;      // for the helper only, so no lock guards it
+  bool gets_events_ = false;    // the present or last helper
+  TimePoint left_at_{};         // by the last helper
   bool did_something_ = false;  // in the last turn
-  // No turn before this time asks for due work; see Note [timed work].
-  TimePoint ask_due_at_ = TimePoint::min();
-  std::array<epoll_event, 64> events_;
-  HandlerId last_id_ = 0;
-  std::unordered_map<HandlerId, FdHandler*> handlers_;
-  std::unordered_map<int, HandlerId> ids_;  // by descriptor
   std::vector<Polled*> polled_;
-  std::vector<Timed*> timed_;
+  TimedWork timed_;
   std::vector<Flushable*> flushes_;
-  Recycler recycler_{4 << 10};
-  // Taken from posted_, and being run.
-  RecycledDeque<std::function<void()>> work_{recycler_};
-
-  // Guarded by mutex_.
-  std::mutex mutex_;
-  std::vector<std::function<void()>> posted_;
-  bool wake_pending_ = false;
-  // True if posted_ is not empty; read without the lock. A thread that posts afterwards
-  // sees that another thread is in a turn, and wakes the thread that looks next.
-  std::atomic<bool> is_posted_{false};
+  PostedWork posted_;
   std::atomic<bool> stop_{false};
   // See Note [returning caller]. Only the holder of turn_mutex_ writes it.
   std::atomic<TimePoint> awake_until_{};

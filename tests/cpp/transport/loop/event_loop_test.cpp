@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "harness/catch.h"
 
