@@ -105,14 +105,14 @@ void InflightLimit::end_look(TimePoint now) {
   is_still_ = now - left_at_ >= kStill;
   was_excused_ = was_excused_ || is_excused();
   if (const auto sample = total_.look(delivered, waits, now)) {
-    on_sample(*sample, now);
+    search_.on_sample(*sample, was_excused_, now);
     was_excused_ = is_excused();
   }
-  if (mode_ == Mode::kOpen && now >= not_before_) begin(Mode::kBound);
+  search_.on_time(now);
   if (fixed_ > 0) {
     bytes_ = fixed_;
   } else {
-    bytes_ = has_learnt_ ? bytes_of(total_.bytes_per_s()) : kMost;
+    bytes_ = search_.has_learnt() ? bytes_of(total_.bytes_per_s()) : kMost;
   }
   // The burst of Note [short transfers], granted after a rest only.
   if (std::exchange(is_resting_, false) && outstanding_ <= least_)
@@ -134,84 +134,17 @@ bool InflightLimit::is_excused() const {
                      [&](const Flow& flow) { return flow.outstanding > bytes_; });
 }
 
-void InflightLimit::begin(Mode mode) {
-  mode_ = mode;
-  num_samples_ = 0;
-  sum_ = last_few_ = 0;
-  if (mode == Mode::kBound) steps_ = 1;
-}
-
-void InflightLimit::on_sample(double bytes_per_s, TimePoint now) {
-  if (mode_ == Mode::kOpen) return;
-  if (mode_ == Mode::kBound && was_excused_) return;
-  ++num_samples_;
-  // The first samples still contain bytes that left under the earlier limit.
-  if (mode_ == Mode::kLearn && num_samples_ <= kSamples) return;
-  sum_ += bytes_per_s;
-  if (mode_ == Mode::kLearn) {
-    if (num_samples_ == 2 * kSamples) end_learning(now);
-    return;
-  }
-  // For kNotAgainFor after an attempt that did not help, samples do not count.
-  if (now < not_before_) return begin(Mode::kBound);
-  last_few_ += bytes_per_s;
-  if (num_samples_ % kSamples != 0) return;
-  if (std::exchange(last_few_, 0) >= kSamples * kLow * learnt_) {
-    if (now >= not_before_ + open_for_) {
-      open_for_ = kOpenFirst;
-      open_steps_ = 1;
-    }
-    is_suspected_ = false;
-    return begin(Mode::kBound);
-  }
-  const bool is_known = is_suspected_ || open_for_ > 2 * kOpenFirst;
-  if (num_samples_ < (is_known ? 2 * kSamples : kLowSamples)) return;
-  // The first low result only makes the limit suspected, and the count begins again.
-  // The second makes the present rate the reference for larger limits.
-  is_suspected_ = !is_suspected_;
-  if (is_suspected_) return begin(Mode::kBound);
-  learnt_before_ = std::exchange(learnt_, sum_ / num_samples_);
-  worth_it_ = 1;
-  steps_ = std::max(kStep, open_steps_);
-  begin(Mode::kLearn);
-}
-
-void InflightLimit::end_learning(TimePoint now) {
-  if (sum_ == 0) return begin(Mode::kLearn);
-  // First phase: the rate is learnt with kMost until it no longer grows.
-  const double before = std::exchange(learnt_, sum_ / kSamples);
-  if (!has_learnt_) {
-    has_learnt_ = before > 0 && learnt_ <= kGrown * before;
-    return begin(has_learnt_ ? Mode::kBound : Mode::kLearn);
-  }
-  const bool is_worth_it = learnt_ > kHigh * before;
-  if (is_worth_it) {
-    worth_it_ = steps_;
-    if (steps_ <= kMostSteps) {
-      steps_ *= kStep;
-      return begin(Mode::kLearn);
-    }
-  }
-  // A rate that the limit itself kept low must not replace the rate of the link.
-  learnt_ = std::max({learnt_, before, kLow * learnt_before_});
-  steps_ = open_steps_ = worth_it_;
-  const bool is_starved = steps_ > 1;
-  not_before_ = now + (is_starved ? open_for_ : kNotAgainFor);
-  if (is_starved) open_for_ = std::min(kOpen, 2 * open_for_);
-  begin(is_starved ? Mode::kOpen : Mode::kBound);
-}
-
 size_t InflightLimit::bytes_of(double bytes_per_s) const {
-  if (bytes_per_s == 0 || steps_ > kMostSteps) return kNoBound;
+  if (bytes_per_s == 0 || search_.is_unlimited()) return kNoBound;
   const double worth = bytes_per_s * to_seconds(aim_.residence);
   const double limit = std::max(static_cast<double>(least_), worth);
   if (limit >= kMost) return kNoBound;
-  return static_cast<size_t>(steps_ * limit);
+  return static_cast<size_t>(search_.steps() * limit);
 }
 
 // Note [short transfers] in the header.
 size_t InflightLimit::burst_of(double bytes_per_s) const {
-  if (!has_learnt_ || bytes_ == kNoBound || fixed_ > 0) return 0;
+  if (!search_.has_learnt() || bytes_ == kNoBound || fixed_ > 0) return 0;
   const auto worth = static_cast<size_t>(bytes_per_s * to_seconds(aim_.burst));
   return worth > bytes_ ? worth : 0;
 }
@@ -230,7 +163,7 @@ size_t InflightLimit::room(size_t link, Standing standing) const {
       rate > 0 && fixed_ == 0 && standing != Standing::kAhead) {
     const size_t least = std::max({chunk_bytes(), kLeastSegments * flow.segment_bytes,
                                    least_ / std::max<size_t>(1, num_waiting_)});
-    const double worth = 2 * steps_ * rate * to_seconds(aim_.residence);
+    const double worth = 2 * search_.steps() * rate * to_seconds(aim_.residence);
     own = std::min(own, std::max(least, static_cast<size_t>(worth)));
   }
   const size_t on_its_way =
@@ -253,7 +186,7 @@ InflightLimit::Grant InflightLimit::next_chunk(size_t link, Standing standing) c
 }
 
 Duration InflightLimit::next_look() const {
-  const double rate = std::max(learnt_, total_.bytes_per_s());
+  const double rate = std::max(search_.learnt_bytes_per_s(), total_.bytes_per_s());
   if (rate == 0) return kSoonest;
   const double ns = 1e9 * static_cast<double>(chunk_bytes()) / rate;
   return std::clamp(Duration(static_cast<int64_t>(ns)), kSoonest, kLate);

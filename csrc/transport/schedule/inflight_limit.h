@@ -12,26 +12,7 @@
 // the rate grows with the limit until the link is full. If the link gets slower, the
 // limit follows.
 //
-// Such a limit would starve the link in three cases: the path is longer than the
-// residence, other senders fill the queues, or this process looks too late. So the rate
-// is first learnt with all of kMost, which queues of common lengths can hold. If the
-// rate is far lower over kLowSamples, kStep times the limit is tried. This is repeated
-// as long as the rate grows, in the end without any limit. The larger limit then stays
-// for kOpenFirst, and twice as long each further time, up to kOpen, until the normal
-// limit has sufficed for as long. Times in which more bytes than the limit were in
-// flight, from before, do not count, because then the limit was not the cause.
-//   To drop the limit at once would be simpler. But members that share a downlink
-// starve each other if only some have a limit, and a queue overflow costs more than it
-// gains. For the same reason a rate must be low for longer than a member first goes
-// without a limit. Otherwise the starved members would drop their limits too, and so on
-// in turns.
-//   If a larger limit does not help, the link may be slow at the moment. Then the
-// learnt rate falls to no less than kLow times its old value. Otherwise a rate that the
-// limit keeps low would be taken for the rate of the link. In a collective, rates are
-// often low for tens of milliseconds, while two members send to a third. On a busy
-// processor they are low on average. A limit under which several samples in a row were
-// high is not the cause of low samples. A member that had to drop the limit twice in a
-// row drops it sooner.
+// The limit must not cost rate: see limit_search.h.
 //
 // An uplink sends bytes nearly in the order of the writes. So if a byte is
 // acknowledged, all bytes written before it have left the uplink, on any link, and
@@ -65,6 +46,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "transport/schedule/limit_search.h"
 
 namespace aikido::transport {
 
@@ -116,21 +98,8 @@ class InflightLimit {
   static constexpr Duration kStuck = std::chrono::milliseconds(20);
   // If nothing has left for this time, one link may send a question.
   static constexpr Duration kStill = std::chrono::milliseconds(1);
-  // kSamples samples give a rate. It is learnt once it grows by less than kGrown with a
-  // larger limit. A sample is low below kLow times the learnt rate. A larger limit is
-  // worth it if the rate is kHigh times as high. kLowSamples samples show if the rate
-  // is low for long; they take longer than kOpenFirst.
-  static constexpr int kSamples = 4;
-  static constexpr int kLowSamples = 100;
-  static constexpr double kGrown = 1.2;
-  static constexpr double kStep = 4;
-  static constexpr double kMostSteps = 64;  // above: no limit
-  static constexpr double kLow = 0.7;
-  static constexpr double kHigh = 1.3;
-  static constexpr Duration kOpenFirst = std::chrono::milliseconds(250);
-  static_assert(kLowSamples * RateMeter::kSample > kOpenFirst);
-  static constexpr Duration kOpen = std::chrono::seconds(10);
-  static constexpr Duration kNotAgainFor = std::chrono::seconds(5);
+  static_assert(LimitSearch::kLowSamples * RateMeter::kSample >
+                LimitSearch::kOpenFirst);
   // Time to the next look: the least, the most, and the most if nothing moves. If looks
   // are too rare, the measured rate is only that of the looks. Then the rate would
   // fall, and looks would become rarer.
@@ -198,38 +167,20 @@ class InflightLimit {
   size_t burst_of(double bytes_per_s) const;
   void book(Flow& flow, size_t bytes);
 
-  // kLearn: larger limits until the rate stops growing. kBound: normal limit. kOpen:
-  // larger limit for a time.
-  enum class Mode { kLearn, kBound, kOpen };
-  void on_sample(double bytes_per_s, TimePoint now);
-  void end_learning(TimePoint now);
   bool is_excused() const;
-  void begin(Mode mode);
 
   size_t fixed_;
   Aim aim_ = kUrgent;
   size_t bytes_ = kNoBound;
-  Mode mode_ = Mode::kLearn;
-  int num_samples_ = 0;       // in this mode; at most kLowSamples in kBound
-  double sum_ = 0;            // of the samples in this mode
-  double last_few_ = 0;       // of the last kSamples being counted
-  double learnt_ = 0;         // bytes per second; 0: unknown
-  double learnt_before_ = 0;  // learnt_ before a larger limit was tried
-  double steps_ = 1;          // factor of the limit; 1 in kBound
-  double worth_it_ = 1;       // largest factor that increased the rate
-  double open_steps_ = 1;     // factor of the last kOpen
-  bool has_learnt_ = false;
-  TimePoint not_before_{};          // next learning, or end of kOpen
-  Duration open_for_ = kOpenFirst;  // length of the next kOpen
-  bool is_suspected_ = false;       // the limit may keep the rate low
-  bool was_excused_ = false;        // at a look of this sample
-  size_t outstanding_ = 0;          // of all links that move
-  uint64_t written_ = 0;            // to all links
-  uint64_t left_ = 0;               // part of written_ that has left the uplink
-  TimePoint left_at_{};             // last growth of left_
-  bool is_still_ = false;           // left_at_ is long ago
-  uint64_t question_end_ = 0;       // end of the bytes sent beyond the limit
-  size_t asker_ = 0;                // link that sent these
+  LimitSearch search_;
+  bool was_excused_ = false;   // at a look of this sample
+  size_t outstanding_ = 0;     // of all links that move
+  uint64_t written_ = 0;       // to all links
+  uint64_t left_ = 0;          // part of written_ that has left the uplink
+  TimePoint left_at_{};        // last growth of left_
+  bool is_still_ = false;      // left_at_ is long ago
+  uint64_t question_end_ = 0;  // end of the bytes sent beyond the limit
+  size_t asker_ = 0;           // link that sent these
   size_t least_ = kLeast;
   size_t num_waiting_ = 0;  // waiting links that move
   bool is_resting_ = true;  // nothing has waited since the last writes
