@@ -12,79 +12,50 @@
 
 namespace aikido::transport {
 
-// One lane of a simulated link.
-class LoopbackLink final : public Link {
+// Sending direction of one lane.
+class LoopbackSender {
  public:
   using Path = LoopbackNetwork::Path;
   using Stream = LoopbackNetwork::Stream;
   using Frame = LoopbackNetwork::Frame;
 
-  LoopbackLink(LoopbackNetwork* network, Rank self, Rank peer, Lane lane,
-               LinkHandler* handler, std::shared_ptr<Stream> out,
-               std::shared_ptr<Stream> in)
+  LoopbackSender(LoopbackNetwork* network, Rank self, Rank peer, Lane lane,
+                 LinkHandler* handler, std::shared_ptr<Stream> stream)
       : network_(network),
         self_(self),
         peer_(peer),
         handler_(handler),
         path_(network->path(self, peer, lane)),
-        out_stream_(std::move(out)),
-        in_stream_(std::move(in)),
-        out_(*out_stream_),
-        in_(*in_stream_),
+        stream_(std::move(stream)),
         scheduler_(network->chunk_bytes_),
-        number_(network->wakeups_.add()),
-        messages_(network->recycler_) {
-    network_->links_.push_back(this);
-    network_->member(self);  // so that its address does not change later
-    path_.sender = this;
-    in_.reader = this;
-  }
-  ~LoopbackLink() override {
-    close();
-    if (path_.sender == this) path_.sender = nullptr;
-    in_.reader = nullptr;
-    network_->links_[number_] = nullptr;
-    network_->wakeups_.set(number_, Wakeups::kNever);
-  }
+        messages_(network->recycler_) {}
 
-  Rank self() const { return self_; }
-  Rank peer() const { return peer_; }
+  Path& path() { return path_; }
 
-  MessageId send(OutMessage&& message) override;
-  void let_go(MessageId id) override;
-  void hurry() override;
-  size_t cancel(MessageId id) override;
-  const FrameHeader* incoming() const override {
-    return is_reading_ ? &header_ : nullptr;
-  }
-  size_t num_received() const override;
-  void drop_incoming() override { place_ = nullptr; }
-  void hang_up() override;
-  bool is_drained() const override {
-    if (is_lost_) return true;
-    return messages_.empty() && out_.frames.empty();
-  }
-  void finish() override;
-  void close() override;
+  // See Link.
+  MessageId send(OutMessage&& message);
+  void let_go(MessageId id);
+  void hurry();
+  size_t cancel(MessageId id);
+  void finish();
+  bool is_drained() const { return messages_.empty() && stream_->frames.empty(); }
 
-  bool is_lost() const { return is_lost_; }
-  void cut(TimePoint at) {
-    if (cut_at_ <= at) return;
-    cut_at_ = at;
-    // Frames in transit do not reach the other end.
-    out_.frames.clear();
-    out_.is_deaf = true;
-    refresh();
+  // Frames in transit do not reach the other end, nor does the end of the stream.
+  void cut() {
+    stream_->frames.clear();
+    stream_->is_deaf = true;
+    is_cut_ = true;
     refresh_reader();
   }
-  // Computes the time of the next event again, after a change.
-  void refresh() {
-    const TimePoint now = network_->clock_->now();
-    network_->wakeups_.set(number_, next_event(now));
-  }
-  // Handles all that is due now. Returns true if there was something.
+  // Ends the direction. Queued messages are dropped; frames in transit still arrive.
+  void stop(TimePoint now);
+  // Sends what is due now. Returns true if there was something.
   bool step(TimePoint now);
+  // Wakeups::kNever: nothing is due before another event.
   TimePoint next_event(TimePoint now) const;
+  // Notifies the owners of sent messages. Returns true if there were some.
+  bool deliver_sent();
+  void forget_sent() { sent_.clear(); }
 
  private:
   struct Queued {
@@ -97,125 +68,181 @@ class LoopbackLink final : public Link {
     // Sent messages complete at once, as on a lost link.
   };
 
-  bool send_step(TimePoint now);
   void begin_chunk(const Chunk& chunk, TimePoint now);
   void end_chunk();
-  bool receive_step(TimePoint now);
-  bool begin_frame(const Frame& frame);
-  bool deliver_sent();
   void release(RecycledHashMap<MessageId, Queued>::iterator it);
-  void stop_sending(TimePoint now);
-  void lose(const Status& why);
-  void refresh_reader() {
-    if (out_.reader != nullptr) out_.reader->refresh();
-  }
+  void refresh_reader();
 
   LoopbackNetwork* network_;
   Rank self_;
   Rank peer_;
   LinkHandler* handler_;
   Path& path_;  // path to the peer
-  const std::shared_ptr<Stream> out_stream_;
-  const std::shared_ptr<Stream> in_stream_;
-  Stream& out_;
-  Stream& in_;
-  bool is_lost_ = false;
-  TimePoint cut_at_ = Wakeups::kNever;
-
-  // Sending.
+  const std::shared_ptr<Stream> stream_;
   Scheduler scheduler_;
-  const size_t number_;
   MessageId next_id_ = 1;
   RecycledHashMap<MessageId, Queued> messages_;
   std::optional<UnderWay> under_way_;
   SentMessages sent_;
   bool can_send_ = true;
   bool finishing_ = false;
+  bool is_cut_ = false;
+};
 
-  // Receiving.
+// Receiving direction of one lane.
+class LoopbackReceiver {
+ public:
+  using Stream = LoopbackNetwork::Stream;
+  using Frame = LoopbackNetwork::Frame;
+
+  LoopbackReceiver(const Clock* clock, Rank peer, LinkHandler* handler,
+                   std::shared_ptr<Stream> stream)
+      : clock_(clock), peer_(peer), handler_(handler), stream_(std::move(stream)) {}
+
+  // Link that is refreshed when frames come; null: none.
+  void set_reader(LoopbackLink* link) { stream_->reader = link; }
+
+  // See Link.
+  const FrameHeader* incoming() const { return is_reading_ ? &header_ : nullptr; }
+  size_t num_received() const;
+  void drop_incoming() { place_ = nullptr; }
+
+  struct Step {
+    bool did = false;
+    std::optional<Status> end = {};  // the reason if no further frame will come
+  };
+  // Reports the frames that have arrived. The handler may call stop() meanwhile.
+  Step step(TimePoint now);
+  // Wakeups::kNever: nothing comes before another event.
+  TimePoint next_event() const;
+  // Frames that have arrived are still reported; those in transit are lost.
+  void hang_up(TimePoint now);
+  // Reports nothing from now on.
+  void stop() {
+    is_stopped_ = true;
+    is_reading_ = false;
+    stream_->frames.clear();
+    stream_->is_deaf = true;
+  }
+
+ private:
+  std::optional<Status> begin_frame(const Frame& frame);
+
+  const Clock* clock_;
+  Rank peer_;
+  LinkHandler* handler_;
+  const std::shared_ptr<Stream> stream_;
+  bool is_stopped_ = false;
   bool is_reading_ = false;
   FrameHeader header_;
   std::byte* place_ = nullptr;
 };
 
-// ---- the link ----
+// One lane of a simulated link.
+class LoopbackLink final : public Link {
+ public:
+  using Stream = LoopbackNetwork::Stream;
 
-MessageId LoopbackLink::send(OutMessage&& message) {
-  const MessageId id = next_id_++;
-  if (network_->witness_) network_->witness_(self_, message);
-  if (!can_send_) {
-    sent_.add(message);
+  LoopbackLink(LoopbackNetwork* network, Rank self, Rank peer, Lane lane,
+               LinkHandler* handler, std::shared_ptr<Stream> out,
+               std::shared_ptr<Stream> in)
+      : network_(network),
+        self_(self),
+        peer_(peer),
+        handler_(handler),
+        number_(network->wakeups_.add()),
+        sender_(network, self, peer, lane, handler, std::move(out)),
+        receiver_(network->clock_, peer, handler, std::move(in)) {
+    network_->links_.push_back(this);
+    network_->member(self);  // so that its address does not change later
+    sender_.path().sender = this;
+    receiver_.set_reader(this);
+  }
+  ~LoopbackLink() override {
+    close();
+    if (sender_.path().sender == this) sender_.path().sender = nullptr;
+    receiver_.set_reader(nullptr);
+    network_->links_[number_] = nullptr;
+    network_->wakeups_.set(number_, Wakeups::kNever);
+  }
+
+  Rank self() const { return self_; }
+  Rank peer() const { return peer_; }
+
+  MessageId send(OutMessage&& message) override {
+    const MessageId id = sender_.send(std::move(message));
     refresh();
     return id;
   }
-  message.turn = scheduler_.turn_of(message.turn);
-  if (!message.is_held) scheduler_.push(message.waiting(id), network_->clock_->now());
-  messages_.emplace(id, Queued{std::move(message), false});
-  refresh();
-  return id;
-}
-
-void LoopbackLink::let_go(MessageId id) {
-  const auto it = messages_.find(id);
-  if (it == messages_.end()) return;
-  OutMessage& m = it->second.message;
-  if (std::exchange(m.is_held, false))
-    scheduler_.push(m.waiting(id), network_->clock_->now());
-  refresh();
-}
-
-void LoopbackLink::hurry() {
-  for (auto& [id, queued] : messages_) {
-    OutMessage& m = queued.message;
-    if (!m.leaves_last) continue;
-    const Waiting last = m.waiting(id);
-    m.leaves_last = false;
-    if (!m.is_held) scheduler_.move(last, m.priority, network_->clock_->now());
+  void let_go(MessageId id) override {
+    sender_.let_go(id);
+    refresh();
   }
-  refresh();
-}
+  void hurry() override {
+    sender_.hurry();
+    refresh();
+  }
+  size_t cancel(MessageId id) override {
+    const size_t dropped = sender_.cancel(id);
+    refresh();
+    return dropped;
+  }
+  const FrameHeader* incoming() const override { return receiver_.incoming(); }
+  size_t num_received() const override { return receiver_.num_received(); }
+  void drop_incoming() override { receiver_.drop_incoming(); }
+  void hang_up() override;
+  bool is_drained() const override { return is_lost_ || sender_.is_drained(); }
+  void finish() override {
+    sender_.finish();
+    refresh();
+  }
+  void close() override;
 
-size_t LoopbackLink::cancel(MessageId id) {
-  const auto it = messages_.find(id);
-  if (it == messages_.end()) return 0;
-  const OutMessage& m = it->second.message;
-  const size_t dropped =
-      m.is_held ? m.bytes : scheduler_.cancel(m.waiting(id)).value_or(0);
-  // A chunk in transit still reads the message, so end_chunk() releases it.
-  it->second.is_through = true;
-  if (!under_way_ || under_way_->message != id) release(it);
-  refresh();
-  return dropped;
-}
+  bool is_lost() const { return is_lost_; }
+  void cut(TimePoint at) {
+    if (cut_at_ <= at) return;
+    cut_at_ = at;
+    sender_.cut();
+    refresh();
+  }
+  // Computes the time of the next event again, after a change.
+  void refresh() {
+    const TimePoint now = network_->clock_->now();
+    network_->wakeups_.set(number_, next_event(now));
+  }
+  // Handles all that is due now. Returns true if there was something.
+  bool step(TimePoint now);
+  TimePoint next_event(TimePoint now) const;
 
-void LoopbackLink::finish() {
-  if (!can_send_ || finishing_) return;
-  OutMessage goodbye;
-  goodbye.header.kind = FrameKind::kGoodbye;
-  goodbye.priority = kLastPriority;
-  send(std::move(goodbye));
-  finishing_ = true;
-  refresh();
-}
+ private:
+  void lose(const Status& why);
+
+  LoopbackNetwork* network_;
+  Rank self_;
+  Rank peer_;
+  LinkHandler* handler_;
+  const size_t number_;
+  bool is_lost_ = false;
+  TimePoint cut_at_ = Wakeups::kNever;
+  LoopbackSender sender_;
+  LoopbackReceiver receiver_;
+};
+
+// ---- the link ----
 
 void LoopbackLink::hang_up() {
   if (is_lost_) return;
   const TimePoint now = network_->clock_->now();
-  stop_sending(now);
-  // Frames that have arrived are still reported; those in transit are lost.
-  std::erase_if(in_.frames, [&](const Frame& f) { return f.ends_at > now; });
-  in_.closed_at = now;
-  in_.is_deaf = true;
+  sender_.stop(now);
+  receiver_.hang_up(now);
   refresh();
 }
 
 void LoopbackLink::close() {
   is_lost_ = true;
-  stop_sending(network_->clock_->now());
-  sent_.clear();
-  in_.frames.clear();
-  in_.is_deaf = true;
-  is_reading_ = false;
+  sender_.stop(network_->clock_->now());
+  sender_.forget_sent();
+  receiver_.stop();
   refresh();
 }
 
@@ -226,37 +253,91 @@ bool LoopbackLink::step(TimePoint now) {
           peer_});
     did = true;
   }
-  if (send_step(now)) did = true;
-  if (receive_step(now)) did = true;
-  if (deliver_sent()) did = true;
+  if (sender_.step(now)) did = true;
+  const LoopbackReceiver::Step received = receiver_.step(now);
+  if (received.end) lose(*received.end);
+  if (received.did) did = true;
+  if (sender_.deliver_sent()) did = true;
   return did;
 }
 
 TimePoint LoopbackLink::next_event(TimePoint now) const {
-  TimePoint earliest = Wakeups::kNever;
-  const auto consider = [&](TimePoint t) { earliest = std::min(earliest, t); };
-  if (!sent_.is_empty()) consider(now);
-  if (!is_lost_) consider(cut_at_);
-  if (under_way_) {
-    consider(under_way_->leaves_at);
-  } else if (can_send_ && (finishing_ || !scheduler_.is_empty())) {
-    consider(std::max(now, path_.stalled_until));
-  }
-  if (!is_lost_) {
-    if (!in_.frames.empty()) {
-      const Frame& next = in_.frames.front();
-      consider(is_reading_ ? next.ends_at : next.begins_at);
-    } else if (in_.closed_at) {
-      consider(*in_.closed_at);
-    }
-  }
+  TimePoint earliest = sender_.next_event(now);
+  if (!is_lost_) earliest = std::min({earliest, cut_at_, receiver_.next_event()});
   const auto self = static_cast<size_t>(self_.value);
   return std::max(earliest, network_->members_[self].stopped_until);
 }
 
+void LoopbackLink::lose(const Status& why) {
+  is_lost_ = true;
+  receiver_.stop();
+  sender_.stop(network_->clock_->now());
+  handler_->on_link_lost(peer_, why);
+}
+
 // ---- sending ----
 
-bool LoopbackLink::send_step(TimePoint now) {
+MessageId LoopbackSender::send(OutMessage&& message) {
+  const MessageId id = next_id_++;
+  if (network_->witness_) network_->witness_(self_, message);
+  if (!can_send_) {
+    sent_.add(message);
+    return id;
+  }
+  message.turn = scheduler_.turn_of(message.turn);
+  if (!message.is_held) scheduler_.push(message.waiting(id), network_->clock_->now());
+  messages_.emplace(id, Queued{std::move(message), false});
+  return id;
+}
+
+void LoopbackSender::let_go(MessageId id) {
+  const auto it = messages_.find(id);
+  if (it == messages_.end()) return;
+  OutMessage& m = it->second.message;
+  if (std::exchange(m.is_held, false))
+    scheduler_.push(m.waiting(id), network_->clock_->now());
+}
+
+void LoopbackSender::hurry() {
+  for (auto& [id, queued] : messages_) {
+    OutMessage& m = queued.message;
+    if (!m.leaves_last) continue;
+    const Waiting last = m.waiting(id);
+    m.leaves_last = false;
+    if (!m.is_held) scheduler_.move(last, m.priority, network_->clock_->now());
+  }
+}
+
+size_t LoopbackSender::cancel(MessageId id) {
+  const auto it = messages_.find(id);
+  if (it == messages_.end()) return 0;
+  const OutMessage& m = it->second.message;
+  const size_t dropped =
+      m.is_held ? m.bytes : scheduler_.cancel(m.waiting(id)).value_or(0);
+  // A chunk in transit still reads the message, so end_chunk() releases it.
+  it->second.is_through = true;
+  if (!under_way_ || under_way_->message != id) release(it);
+  return dropped;
+}
+
+void LoopbackSender::finish() {
+  if (!can_send_ || finishing_) return;
+  OutMessage goodbye;
+  goodbye.header.kind = FrameKind::kGoodbye;
+  goodbye.priority = kLastPriority;
+  send(std::move(goodbye));
+  finishing_ = true;
+}
+
+TimePoint LoopbackSender::next_event(TimePoint now) const {
+  if (!sent_.is_empty()) return now;
+  if (under_way_) return under_way_->leaves_at;
+  if (can_send_ && (finishing_ || !scheduler_.is_empty()))
+    return std::max(now, path_.stalled_until);
+  return Wakeups::kNever;
+}
+
+bool LoopbackSender::step(TimePoint now) {
   bool did = false;
   while (can_send_) {
     if (under_way_) {
@@ -268,7 +349,7 @@ bool LoopbackLink::send_step(TimePoint now) {
     const auto chunk = scheduler_.pop(network_->clock_->now());
     if (!chunk) {
       if (finishing_) {
-        stop_sending(now);
+        stop(now);
         did = true;
       }
       break;
@@ -279,7 +360,7 @@ bool LoopbackLink::send_step(TimePoint now) {
   return did;
 }
 
-void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
+void LoopbackSender::begin_chunk(const Chunk& chunk, TimePoint now) {
   Queued& queued = messages_.at(chunk.message);
   queued.is_through = chunk.is_last;
   const OutMessage& m = queued.message;
@@ -304,11 +385,11 @@ void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
     takes = from_ms(1000.0 * bytes / static_cast<double>(path_.bytes_per_second));
   }
   under_way_ = UnderWay{chunk.message, now + takes};
-  if (out_.is_deaf) return;
+  if (stream_->is_deaf) return;
   // If the delay of the path was reduced, later frames still do not overtake earlier
   // ones.
   const TimePoint before =
-      out_.frames.empty() ? TimePoint{} : out_.frames.back().ends_at;
+      stream_->frames.empty() ? TimePoint{} : stream_->frames.back().ends_at;
   frame.begins_at = now + path_.delay;
   if (network_->tap_) {
     frame.begins_at = network_->tap_(self_, peer_, h, frame.begins_at);
@@ -317,70 +398,87 @@ void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
   // A tap loses a frame by giving kNever as its arrival.
   const bool arrives = frame.begins_at < Wakeups::kNever;
   frame.ends_at = arrives ? std::max(before, frame.begins_at + takes) : frame.begins_at;
-  out_.frames.push_back(std::move(frame));
+  stream_->frames.push_back(std::move(frame));
   refresh_reader();
 }
 
-void LoopbackLink::end_chunk() {
+void LoopbackSender::end_chunk() {
   const auto it = messages_.find(under_way_->message);
   under_way_.reset();
   if (it->second.is_through) release(it);
 }
 
-void LoopbackLink::release(RecycledHashMap<MessageId, Queued>::iterator it) {
+void LoopbackSender::release(RecycledHashMap<MessageId, Queued>::iterator it) {
   sent_.add(it->second.message);
   messages_.erase(it);
 }
 
-bool LoopbackLink::deliver_sent() {
+bool LoopbackSender::deliver_sent() {
   if (sent_.is_empty()) return false;
   sent_.tell();
   return true;
 }
 
+void LoopbackSender::stop(TimePoint now) {
+  if (!std::exchange(can_send_, false)) return;
+  under_way_.reset();
+  while (!messages_.empty()) release(messages_.begin());
+  if (is_cut_) return;  // the end does not arrive either
+  stream_->closed_at = now + path_.delay;
+  if (!stream_->frames.empty()) {
+    stream_->closed_at = std::max(*stream_->closed_at, stream_->frames.back().ends_at);
+  }
+  refresh_reader();
+}
+
+void LoopbackSender::refresh_reader() {
+  if (stream_->reader != nullptr) stream_->reader->refresh();
+}
+
+// ---- receiving ----
+
 // Proportional to the elapsed time, although the payload is copied in two halves: at
 // the beginning and at the end of the frame.
-size_t LoopbackLink::num_received() const {
+size_t LoopbackReceiver::num_received() const {
   if (!is_reading_) return 0;
-  const auto& frame = in_.frames.front();
+  const auto& frame = stream_->frames.front();
   const Duration all = frame.ends_at - frame.begins_at;
-  const Duration past = std::min(network_->clock_->now() - frame.begins_at, all);
+  const Duration past = std::min(clock_->now() - frame.begins_at, all);
   if (all <= Duration::zero() || frame.ends_at == Wakeups::kNever) return 0;
   return static_cast<size_t>(static_cast<double>(frame.payload.size()) *
                              static_cast<double>(past.count()) /
                              static_cast<double>(all.count()));
 }
 
-// Ends the sending direction. Queued messages are dropped; frames in transit still
-// arrive.
-void LoopbackLink::stop_sending(TimePoint now) {
-  if (!std::exchange(can_send_, false)) return;
-  under_way_.reset();
-  while (!messages_.empty()) release(messages_.begin());
-  if (cut_at_ < Wakeups::kNever) return;  // the end does not arrive either
-  out_.closed_at = now + path_.delay;
-  if (!out_.frames.empty()) {
-    out_.closed_at = std::max(*out_.closed_at, out_.frames.back().ends_at);
+TimePoint LoopbackReceiver::next_event() const {
+  if (!stream_->frames.empty()) {
+    const Frame& next = stream_->frames.front();
+    return is_reading_ ? next.ends_at : next.begins_at;
   }
-  refresh_reader();
+  return stream_->closed_at.value_or(Wakeups::kNever);
 }
 
-// ---- receiving ----
+void LoopbackReceiver::hang_up(TimePoint now) {
+  std::erase_if(stream_->frames, [&](const Frame& f) { return f.ends_at > now; });
+  stream_->closed_at = now;
+  stream_->is_deaf = true;
+}
 
-bool LoopbackLink::receive_step(TimePoint now) {
+LoopbackReceiver::Step LoopbackReceiver::step(TimePoint now) {
   bool did = false;
-  while (!is_lost_) {
-    if (in_.frames.empty()) {
-      if (!in_.closed_at || *in_.closed_at > now) break;
-      lose({Code::kPeerLost, concat("rank ", peer_.value, " closed the connection"),
-            peer_});
-      return true;
+  while (!is_stopped_) {
+    if (stream_->frames.empty()) {
+      if (!stream_->closed_at || *stream_->closed_at > now) break;
+      return {true,
+              Status(Code::kPeerLost,
+                     concat("rank ", peer_.value, " closed the connection"), peer_)};
     }
-    const Frame& frame = in_.frames.front();
+    const Frame& frame = stream_->frames.front();
     if (!is_reading_) {
       if (frame.begins_at > now) break;
       did = true;
-      if (!begin_frame(frame)) break;
+      if (auto end = begin_frame(frame)) return {did, std::move(end)};
+      if (is_stopped_) break;
     }
     if (frame.ends_at > now) break;
     // begin_frame() has copied the first half.
@@ -391,41 +489,32 @@ bool LoopbackLink::receive_step(TimePoint now) {
     }
     is_reading_ = false;
     place_ = nullptr;
-    in_.frames.pop_front();
+    stream_->frames.pop_front();
     did = true;
     handler_->on_frame(peer_, header_);
   }
-  return did;
+  return {did};
 }
 
-bool LoopbackLink::begin_frame(const Frame& frame) {
+// Returns the reason if the handler has refused the frame.
+std::optional<Status> LoopbackReceiver::begin_frame(const Frame& frame) {
   const auto prefix = std::span(frame.prefix).first(frame.prefix_bytes);
   auto header = decode(prefix.first<kHeaderBytes>());
   AIKIDO_CHECK(header.is_ok(), header.status().message());
   header_ = *header;
   auto place = handler_->on_frame_begin(peer_, header_, prefix.subspan(kHeaderBytes));
-  // The handler may have closed this link.
-  if (is_lost_) return false;
+  // The handler may have closed the link.
+  if (is_stopped_) return std::nullopt;
   if (!place) {
-    lose({Code::kProtocol, concat("rank ", peer_.value, ": ", place.status().message()),
-          peer_});
-    return false;
+    return Status(Code::kProtocol,
+                  concat("rank ", peer_.value, ": ", place.status().message()), peer_);
   }
   place_ = *place;
   is_reading_ = true;
   if (place_ != nullptr && frame.payload) {
     std::memcpy(place_, frame.payload.data(), frame.payload.size() / 2);
   }
-  return true;
-}
-
-void LoopbackLink::lose(const Status& why) {
-  is_lost_ = true;
-  is_reading_ = false;
-  in_.frames.clear();
-  in_.is_deaf = true;
-  stop_sending(network_->clock_->now());
-  handler_->on_link_lost(peer_, why);
+  return std::nullopt;
 }
 
 // ---- the network ----

@@ -26,6 +26,8 @@
 namespace aikido::transport {
 
 class LoopbackLink;
+class LoopbackReceiver;
+class LoopbackSender;
 
 class LoopbackNetwork {
  public:
@@ -89,6 +91,8 @@ class LoopbackNetwork {
 
  private:
   friend class LoopbackLink;
+  friend class LoopbackReceiver;
+  friend class LoopbackSender;
   struct Frame {
     std::array<std::byte, kHeaderBytes + kMaxExtensionBytes> prefix;
     size_t prefix_bytes = 0;
