@@ -58,8 +58,10 @@ bool is_remote(const Fd& socket) {
 // 1.33 times as long as with cubic. bbr is made for paths that are long or lose
 // packets, and stays in use on these. If the process may not choose cubic, the kernel's
 // choice stays. The shortest round trip since the connection was made decides. A busy
-// host lengthens the first ones, so the socket looks again before its first writes.
+// host lengthens the first ones, so the socket looks again before later writes. A look
+// takes two system calls, so looks have a least distance and a number.
 constexpr int kLooksAtDistance = 64;
+constexpr Duration kBetweenLooks = std::chrono::milliseconds(5);
 
 // False: bbr stays in use, because the peer has seemed to be far until now.
 bool has_chosen_for_near_hosts(const Fd& socket) {
@@ -91,7 +93,8 @@ SocketStream::SocketStream(EventLoop* loop, Fd socket, Lane lane)
   if (!is_unix_ && is_remote(socket_)) {
     unsent_.emplace();
     limit_unsent(socket_, unsent_->bytes());
-    num_looks_left_ = has_chosen_for_near_hosts(socket_) ? 0 : kLooksAtDistance;
+    if (!has_chosen_for_near_hosts(socket_))
+      distance_looks_ = {kLooksAtDistance, kBetweenLooks, loop_->now()};
   } else {
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &kLocalSendBufferBytes,
                  sizeof kLocalSendBufferBytes);
@@ -119,8 +122,8 @@ void SocketStream::on_events(uint32_t events) {
 }
 
 Result<size_t> SocketStream::write(std::span<const iovec> parts) {
-  if (num_looks_left_ > 0)
-    num_looks_left_ = has_chosen_for_near_hosts(socket_) ? 0 : num_looks_left_ - 1;
+  if (distance_looks_.take(loop_->now()) && has_chosen_for_near_hosts(socket_))
+    distance_looks_.end();
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts.data());
   message.msg_iovlen = parts.size();

@@ -12,6 +12,7 @@
 #include "transport/byte_stream.h"
 #include "transport/frame.h"
 #include "transport/loop/event_loop.h"
+#include "transport/schedule/spaced_looks.h"
 #include "transport/schedule/unsent_limit.h"
 
 namespace aikido::transport {
@@ -46,7 +47,7 @@ class SocketStream final : public ByteStream, private FdHandler {
   uint32_t events_ = 0;                // 0: not added to the loop
   std::optional<UnsentLimit> unsent_;  // for bulk data between hosts
   bool ran_dry_ = false;               // since the socket was full
-  int num_looks_left_ = 0;             // Note [bbr between near hosts]
+  SpacedLooks distance_looks_;         // Note [bbr between near hosts]
 };
 
 }  // namespace aikido::transport
