@@ -43,6 +43,8 @@ class SkippableOperation : public Operation {
   // Later contributions of others are not kept.
   virtual bool is_closed() const { return false; }
 
+  // `rank` decides about contributions to this operation.
+  virtual bool is_owner(Rank) const { return true; }
   // The operation is over for the local caller, but still sends data to others. It
   // still gets on_promise(), on_view() and the results of others.
   virtual bool is_sending() const { return false; }

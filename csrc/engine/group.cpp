@@ -45,6 +45,14 @@ bool is_notice(FrameKind kind) {
          kind == FrameKind::kAskAcked;
 }
 
+// A report of a call may have waited; see Note [reports of calls wait].
+TimePoint time_of_call(const FrameHeader& header, TimePoint now) {
+  if (header.kind != FrameKind::kCalled) return now;
+  const auto waited = std::min<uint64_t>(
+      header.total_bytes, static_cast<uint64_t>(CallReport::kLongestWait.count()));
+  return now - Duration(static_cast<int64_t>(waited));
+}
+
 bool is_abort(FrameKind kind) {
   return kind == FrameKind::kAbort || kind == FrameKind::kAbortFirst;
 }
@@ -230,7 +238,7 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
                                          std::span<const std::byte> extension) {
   std::byte* const nowhere = nullptr;
   heartbeats_.on_heard(from);
-  note_called(from, header.called);
+  note_called(from, header);
   trace_.on_frame_begin(from, header);
   note_acked(from, header.called + static_cast<uint64_t>(int64_t{header.acked}));
   if (is_abort(header.kind)) {
@@ -356,15 +364,17 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
   if (operation->call().is_partial()) update_known();
 }
 
-void Group::note_called(Rank from, uint64_t called) {
+void Group::note_called(Rank from, const FrameHeader& header) {
+  const uint64_t called = header.called;
   if (!peer(from).note_called(called)) return;
   trace_.on_peer_called(from, called);
   if (called > called_elsewhere_.load(std::memory_order_relaxed))
     called_elsewhere_.store(called);
-  for (const auto& policy : policies_) {
-    policy->history().on_called(from, Seq(called), clock_->now());
-  }
   if (policies_.empty()) return;
+  const TimePoint at = time_of_call(header, clock_->now());
+  for (const auto& policy : policies_) {
+    policy->history().on_called(from, Seq(called), at);
+  }
   for (const auto& operation : operations())
     if (auto* skippable = operation->skippable();
         skippable != nullptr && operation->seq().value <= called)
@@ -444,6 +454,7 @@ void Group::on_time(TimePoint now) {
     check_all_lost();
   }
   beat(now);
+  tell_called();
   release_held_back();
   change_owners();
   exclude_full();
@@ -500,6 +511,7 @@ std::optional<TimePoint> Group::next_look() const {
     if (t && *t < earliest) earliest = *t;
   };
   consider(mailbox_.next_look());
+  for (const Peer& p : peers_) consider(p.report_due());
   if (!life_.is_leaving()) {
     consider(heartbeats_.next_look());
     consider(trace_.next_look());
@@ -543,8 +555,7 @@ Status Group::time_out(const Operation& operation, Duration after) const {
 
 void Group::end_turn() {
   for (Peer& p : peers_) p.answer();
-  if (policies_.empty() || life_.has_ended()) return;
-  for (Peer& p : peers_) p.tell_called();
+  tell_called();
 }
 
 void Group::update_known() {

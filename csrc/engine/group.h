@@ -188,7 +188,9 @@ class Group final : public transport::Timed,
   Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
   Result<FoundCall> find(Rank from, const transport::FrameHeader& header,
                          std::span<const std::byte> extension);
-  void note_called(Rank from, uint64_t called);
+  void note_called(Rank from, const transport::FrameHeader& header);
+  void tell_called();
+  bool may_report_late(Rank to) const;
   void fail(collectives::Operation& operation, const Status& why, bool tell);
   std::shared_ptr<collectives::Operation> failed_operation(Seq seq, const Status& why);
   void drop_incoming(uint64_t seq);

@@ -425,6 +425,30 @@ transport::WakePolicy Group::wake_policy(Rank from) const {
   return first == kNoRank || first == from ? kNow : kLater;
 }
 
+void Group::tell_called() {
+  if (policies_.empty() || life_.has_ended()) return;
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    if (!peers_[r].lacks_report()) continue;
+    const bool may_wait = may_report_late(Rank(static_cast<int32_t>(r)));
+    peers_[r].tell_called(may_wait ? CallReport::kLongestWait : Duration::zero());
+  }
+}
+
+// An owner must know whether a member has called, because it decides how long to wait.
+// A member that catches up calls operations that are over: the owners of the next
+// operation must know that it is back. A trace records arrival times.
+bool Group::may_report_late(Rank to) const {
+  if (trace_.is_armed()) return false;
+  bool is_one_open = false;
+  for (const auto& [seq, active] : active_) {
+    const auto* skippable = active.operation->skippable();
+    if (skippable == nullptr || !is_open(active)) continue;
+    if (skippable->is_owner(to)) return false;
+    is_one_open |= active.operation->is_started();
+  }
+  return is_one_open;
+}
+
 bool Group::is_busy() const {
   bool is_missed = false;
   if (!life_.has_ended() && view().has(options_.self)) {

@@ -83,6 +83,7 @@ Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
     : clock_(clock),
       epoch_(epoch),
       own_called_(called),
+      report_(called),
       asked_{{{called}, {acked}}},
       window_(window_bytes),
       early_(window_bytes),
@@ -106,7 +107,7 @@ transport::MessageId Peer::send(OutMessage&& message) {
   if (waits_for_call(message.header.kind) && seq <= called_)
     message.urgency = std::max(message.urgency, transport::Urgency::kAwaited);
   const bool is_held = message.is_held;
-  if (!is_held) told_called_ = *own_called_;
+  if (!is_held) report_.on_told();
   const auto id = link_->send(std::move(message));
   if (is_held && is_result) {
     results_.hold(seq, id);
@@ -119,7 +120,7 @@ transport::MessageId Peer::send(OutMessage&& message) {
 
 bool Peer::send_at_once(const OutMessage& message) {
   if (!link_ || !link_->send_at_once(message)) return false;
-  told_called_ = *own_called_;
+  report_.on_told();
   return true;
 }
 
@@ -259,9 +260,15 @@ void Peer::answer() {
   }
 }
 
-void Peer::tell_called() {
-  if (told_called_ < *own_called_)
+void Peer::tell_called(Duration wait) {
+  if (lacks_report() && report_.is_due(clock_->now(), wait))
     notify(FrameKind::kCalled, transport::Urgency::kNone);
+}
+
+// A notice that is on its way looks again when it has left.
+std::optional<TimePoint> Peer::report_due() const {
+  if (!lacks_report() || notice_->is_out) return std::nullopt;
+  return report_.next_look();
 }
 
 // Returns true if the peer will see the present numbers.
@@ -270,6 +277,8 @@ bool Peer::notify(FrameKind kind, transport::Urgency urgency) {
   OutMessage m;
   m.header.kind = kind;
   m.header.epoch = *epoch_;
+  if (kind == FrameKind::kCalled)
+    m.header.total_bytes = static_cast<uint64_t>(report_.age(clock_->now()).count());
   m.priority = transport::kControlPriority;
   m.urgency = urgency;
   m.owner = notice_;

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "collectives/operation_host.h"
+#include "engine/call_report.h"
 #include "engine/receive_window.h"
 #include "engine/result_backlog.h"
 #include "engine/send_window.h"
@@ -77,9 +78,16 @@ class Peer {
   // Contributions to collective `seq` are not kept here any more.
   void note_dropped(uint64_t seq) { early_.on_over(seq); }
 
-  // Reports the last collective called here to the peer, unless a frame has reported
-  // it. The report does not wake a sleeping peer that shares memory with this member.
-  void tell_called();
+  // Reports the last collective called here to the peer, unless a frame reports it
+  // within `wait`; see Note [reports of calls wait]. The report does not wake a
+  // sleeping peer that shares memory with this member. Call it after each call, and at
+  // report_due().
+  void tell_called(Duration wait = Duration::zero());
+  // The peer must still hear of the last collective called here.
+  bool lacks_report() const {
+    return report_.is_missing() && is_connected() && !is_lost();
+  }
+  std::optional<TimePoint> report_due() const;
   // Asks the peer to send a frame when it calls collective `seq`.
   void ask_called(uint64_t seq);
   // The peer asks for a frame when collective `seq` is called here.
@@ -161,7 +169,7 @@ class Peer {
   const uint64_t* own_called_;
   std::unique_ptr<transport::Link> link_;
   uint64_t called_ = 0;
-  uint64_t told_called_ = 0;    // local number, as the peer knows it
+  CallReport report_;
   std::array<Asked, 2> asked_;  // for local calls, and for acknowledged results
   SendWindow window_;
   ResultBacklog results_;

@@ -64,6 +64,7 @@ class PartialAllreduce final : public SkippableOperation {
     return straggler::most_contributions(call_.policy, members, said_);
   }
   bool is_closed() const override;
+  bool is_owner(Rank rank) const override;
   bool was_skipped() const override;
   std::vector<Hole> holes() const override;
   void on_promise() override;
@@ -183,7 +184,6 @@ class PartialAllreduce final : public SkippableOperation {
   Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
                                   int32_t s, std::span<const std::byte> rest);
   Status read_mask(Shard& shard, std::span<const std::byte> header) const;
-
   void fold_ahead(int32_t s);
   void send_ahead(int32_t s);
   std::optional<uint64_t> received_of(Rank from, int32_t s) const;

@@ -36,6 +36,11 @@ Rank PartialAllreduce::owner_of(int32_t s) const {
   return held != nullptr ? held->holder : view_host_->view().cut_of(seq_).owner(number);
 }
 
+bool PartialAllreduce::is_owner(Rank rank) const {
+  return std::any_of(live_.begin(), live_.end(),
+                     [&](int32_t s) { return shard(s).owner == rank; });
+}
+
 // Starts again with the cut of the view.
 void PartialAllreduce::cut() {
   plan_ = plan_in_view();

@@ -83,7 +83,13 @@ TEST_CASE(
   owner.call(call_with(straggler::Kind::kSkip));
   const auto& sent = owner.spy->sent;
   owner.group.end_turn();
+  CHECK(sent.empty());
+  CHECK(owner.group.next_look() ==
+        owner.clock.now() + engine::CallReport::kLongestWait);
+  owner.clock.advance(engine::CallReport::kLongestWait);
+  owner.group.on_time(owner.clock.now());
   REQUIRE(sent.size() == 1);
+  CHECK(sent[0].header.total_bytes == 20'000'000);
   CHECK(sent[0].header.kind == FrameKind::kCalled);
   CHECK(sent[0].urgency == Urgency::kNone);
   if (sent[0].owner) sent[0].owner->on_sent(sent[0].token);
