@@ -31,10 +31,9 @@ PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
     : SkippableOperation(host, seq, std::move(call), first_caller),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
-      num_data_shards_(straggler::num_data_shards(call_.policy, host->size())),
-      said_(static_cast<size_t>(host->size() - num_data_shards_)),
+      shards_(host->self(), host->size(), seq, call_),
+      said_(static_cast<size_t>(host->size() - shards_.num_data_shards())),
       computed_(host->size()),
-      moved_(host->size()),
       receiving_(static_cast<size_t>(host->size()), kNothing) {
   cut();
 }
@@ -47,13 +46,13 @@ std::byte* PartialAllreduce::result() {
 Status PartialAllreduce::on_start() {
   // For the outcome: the results were decided before this member called.
   was_committed_ = is_committed();
-  if (is_backup(host_->self())) said(host_->self()) = local_.data_shard;
+  if (shards_.is_backup(host_->self())) said(host_->self()) = local_.data_shard;
   note_progress();
   if (const Duration hesitation = hesitation_here(); hesitation > Duration::zero())
     contribute_at_ = ready_at_ + hesitation;
   // Results that arrived before the call are delivered now.
-  for (const int32_t s : live_)
-    if (shard(s).is_received) copy_to_caller(s);
+  for (const int32_t s : shards_.live())
+    if (shards_.at(s).is_received) copy_to_caller(s);
   contribute_all();
   on_called(host_->self());
   expose_if_done();
@@ -61,10 +60,10 @@ Status PartialAllreduce::on_start() {
 }
 
 void PartialAllreduce::contribute_all() {
-  for (size_t i = 0; i < live_.size(); ++i) {
-    const int32_t s = in_turn(i);
+  for (size_t i = 0; i < shards_.live().size(); ++i) {
+    const int32_t s = shards_.in_turn(i);
     // If the mask is known already, it does not contain this member.
-    if (!shard(s).is_received && shard(s).mask.count() == 0 && !has_failed())
+    if (!shards_.at(s).is_received && shards_.at(s).mask.count() == 0 && !has_failed())
       contribute(s);
   }
 }
@@ -81,19 +80,19 @@ void PartialAllreduce::contribute_all() {
 // that is alone at the end would bring more bytes than its owner can send on.
 Duration PartialAllreduce::hesitation_here() const {
   if (call_.policy.rebalance || view_host_->view().is_owner(host_->self()) ||
-      plan_.num_bytes(0) <= kLatePiece)
+      shards_.plan().num_bytes(0) <= kLatePiece)
     return {};
   return group_policy_.history().median_period(call_.bytes()) / kHesitationPart;
 }
 
 bool PartialAllreduce::may_contribute() const {
   return is_started() && !has_failed() && !is_input_gone_ &&
-         !view_host_->is_promised() && participants_.contains(host_->self());
+         !view_host_->is_promised() && shards_.participants().contains(host_->self());
 }
 
 void PartialAllreduce::contribute(int32_t s) {
   if (!may_contribute()) return;
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   if (mine.owner == host_->self()) {
     if (!mine.own) return;
     have_own_input(s);
@@ -101,27 +100,29 @@ void PartialAllreduce::contribute(int32_t s) {
     return close_if_due(s);
   }
   // The shard's result comes from its holder, without any contribution.
-  if (view_host_->view().held_at(seq_, plan_.number(s)) != nullptr) return;
-  if (is_backup(host_->self())) return offer(s);
+  if (view_host_->view().held_at(seq_, shards_.plan().number(s)) != nullptr) return;
+  if (shards_.is_backup(host_->self())) return offer(s);
   if (!mine.contribution.empty() || contribute_at_) return;
   mine.contributed_in = view_host_->view().number;
   // See Note [hesitation of a member without shards].
   if (!call_.policy.rebalance || view_host_->view().is_owner(host_->self()))
-    return post_contribution(s, 0, plan_.num_bytes(s), kContributionToken, {});
-  if (!paced_sends_) paced_sends_.emplace(plan_.num_shards(), contribution_bytes());
-  paced_sends_->begin(s, plan_.num_bytes(s));
+    return post_contribution(s, 0, shards_.plan().num_bytes(s), kContributionToken, {});
+  if (!paced_sends_)
+    paced_sends_.emplace(shards_.plan().num_shards(), contribution_bytes());
+  paced_sends_->begin(s, shards_.plan().num_bytes(s));
   send_paced();
 }
 
 void PartialAllreduce::post_contribution(int32_t s, size_t begin, size_t end,
                                          uint32_t token,
                                          std::span<const std::byte> extra) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   ++contributions_in_flight_;
   // Only the first piece carries the call.
-  mine.contribution.push_back(post(
-      mine.owner, FrameKind::kContrib, s, local_.input + plan_.first_byte(s) + begin,
-      end - begin, begin, plan_.num_bytes(s), begin == 0, token, extra));
+  mine.contribution.push_back(post(mine.owner, FrameKind::kContrib, s,
+                                   local_.input + shards_.plan().first_byte(s) + begin,
+                                   end - begin, begin, shards_.plan().num_bytes(s),
+                                   begin == 0, token, extra));
 }
 
 void PartialAllreduce::send_paced() {
@@ -134,8 +135,8 @@ void PartialAllreduce::send_paced() {
 // This member's contribution to the shard is not needed any more.
 void PartialAllreduce::withdraw(int32_t s) {
   if (paced_sends_) paced_sends_->end(s);
-  for (const auto id : std::exchange(shard(s).contribution, {}))
-    cancelled_bytes_ += host_->cancel(shard(s).owner, id);
+  for (const auto id : std::exchange(shards_.at(s).contribution, {}))
+    cancelled_bytes_ += host_->cancel(shards_.at(s).owner, id);
 }
 
 // ---- frames ----
@@ -158,8 +159,9 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
   const bool is_now = header.view == view_host_->view().number;
   const bool is_known =
       header.kind == FrameKind::kContrib || header.kind == FrameKind::kResult;
-  const size_t expected = is_live(header.shard) ? plan_.num_bytes(s) : 0;
-  if (!is_known || !is_live(header.shard) || header.total_bytes != expected) {
+  const size_t expected =
+      shards_.is_live(header.shard) ? shards_.plan().num_bytes(s) : 0;
+  if (!is_known || !shards_.is_live(header.shard) || header.total_bytes != expected) {
     // A frame of another view, which divides the tensor differently.
     if (is_known && !is_now) return nowhere;
     return misfit(from, header.total_bytes, expected);
@@ -176,7 +178,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
                                                   int32_t s,
                                                   std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   const bool is_now = header.view == view_host_->view().number;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return nowhere;
   // A member that has promised a new view takes no more results of this view; see
@@ -185,39 +187,32 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
     return nowhere;
   if (mine.is_received || is_skipped_) return nowhere;
   if (is_now && mine.owner != from)
-    return misfit(from, header.total_bytes, plan_.num_bytes(s));
+    return misfit(from, header.total_bytes, shards_.plan().num_bytes(s));
   if (header.offset == 0) {
     // A header without data changes nothing if data of a partial result has begun.
-    if (is_bare(header) && mine.bytes > 0 && !is_full(mine)) return nowhere;
+    if (is_bare(header) && mine.bytes > 0 && !shards_.is_full(mine)) return nowhere;
     mine.bytes = 0;
     AIKIDO_TRY(read_mask(mine, rest));
     // A skipped contribution is useless, so its rest is not sent.
-    if (is_backup(host_->self()) || !is_in_time(mine, host_->self())) withdraw(s);
+    if (shards_.is_backup(host_->self()) || !shards_.is_in_time(mine, host_->self()))
+      withdraw(s);
     note_mask(s);
   } else if (header.offset != mine.bytes) {
     if (!is_now) return nowhere;
-    return misfit(from, header.total_bytes, plan_.num_bytes(s));
+    return misfit(from, header.total_bytes, shards_.plan().num_bytes(s));
   }
-  return result() + plan_.first_byte(s) + header.offset;
+  return result() + shards_.plan().first_byte(s) + header.offset;
 }
 
-void PartialAllreduce::Shard::take(ResultHeader header) {
-  mask = std::move(header.mask);
-  stand_ins = std::move(header.stand_ins);
-  out = std::move(header.out);
-  reason = header.reason;
-  deadline = header.deadline;
-}
-
-Status PartialAllreduce::read_mask(Shard& mine,
+Status PartialAllreduce::read_mask(PartialShard& mine,
                                    std::span<const std::byte> bytes) const {
-  auto header = decode_result_header(bytes, host_->size(), num_data_shards_);
+  auto header = decode_result_header(bytes, host_->size(), shards_.num_data_shards());
   if (!header) return header.status();
   mine.take(*std::move(header));
   // Only for the mutation tests of the simulator.
   if (mutated(Mutation::kMaskFromReceiver)) {
     mine.mask = RankSet(host_->size());
-    participants_.for_each([&](Rank r) {
+    shards_.participants().for_each([&](Rank r) {
       if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value)
         mine.mask.insert(r);
     });
@@ -226,13 +221,13 @@ Status PartialAllreduce::read_mask(Shard& mine,
 }
 
 void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
-  if (is_backup(from)) note_offer(from, header);
+  if (shards_.is_backup(from)) note_offer(from, header);
   if (is_bare(header)) return;
   const auto s = static_cast<int32_t>(header.shard);
   auto& receiving = receiving_[static_cast<size_t>(from.value)];
   // The bytes were discarded if the shard was dropped while they arrived.
   if (std::exchange(receiving, kNothing) != code_of(header.kind, s)) return;
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   if (header.kind == FrameKind::kContrib) {
     if (!mine.own) return;
     if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed)
@@ -242,8 +237,8 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   } else {
     mine.bytes += header.payload_bytes;
     if (mutated(Mutation::kOverwriteInputEarly) && is_started())
-      std::memcpy(local_.output + plan_.first_byte(s), result() + plan_.first_byte(s),
-                  mine.bytes);
+      std::memcpy(local_.output + shards_.plan().first_byte(s),
+                  result() + shards_.plan().first_byte(s), mine.bytes);
     if (mine.bytes == header.total_bytes) {
       note_lag();
       on_received(s);
@@ -257,11 +252,11 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
   const bool is_now =
       header.view == view_host_->view().number && !view_host_->is_promised();
-  if (!is_live(header.shard) || !view_host_->view().has(from)) return;
+  if (!shards_.is_live(header.shard) || !view_host_->view().has(from)) return;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
   // The owner asks for the bytes that this backup has offered.
-  if (header.kind == FrameKind::kNeed && from == shard(s).owner) give(s);
-  OwnedShard* own = shard(s).own.get();
+  if (header.kind == FrameKind::kNeed && from == shards_.at(s).owner) give(s);
+  OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr) return;
   if (header.kind == FrameKind::kAck) {
     own->is_acknowledged = own->is_closed;
@@ -277,38 +272,36 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
 
 // Called when the mask of a shard is known.
 void PartialAllreduce::note_mask(int32_t s) {
-  if (is_full(shard(s))) return;
-  pass_by_missing(shard(s).mask);
+  if (shards_.is_full(shards_.at(s))) return;
+  pass_by_missing(shards_.at(s).mask);
   // From the first partial shard on, owners need acknowledgements.
   if (std::exchange(is_partial_, true)) return;
-  for (const int32_t other : live_)
-    if (shard(other).is_received) acknowledge(other);
+  for (const int32_t other : shards_.live())
+    if (shards_.at(other).is_received) acknowledge(other);
 }
 
 void PartialAllreduce::acknowledge(int32_t s) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   if (mine.owner == host_->self() || view_host_->is_promised()) return;
   if (std::exchange(mine.is_acknowledged, true)) return;
   post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
 }
 
 void PartialAllreduce::on_received(int32_t s) {
-  Shard& mine = shard(s);
-  mine.is_received = true;
+  shards_.note_received(s);
   // The contributions are folded, so their memory is released.
   let_go(s);
-  --shards_left_;
   note_progress();
-  commit(mine, charge(s));
+  commit(shards_.at(s), charge(s));
   copy_to_caller(s);
   if (is_partial_) acknowledge(s);
 }
 
 bool PartialAllreduce::is_decided() const {
   if (is_skipped_) return true;
-  for (const int32_t s : live_)
-    if (!shard(s).is_received &&
-        view_host_->view().held_at(seq_, plan_.number(s)) == nullptr)
+  for (const int32_t s : shards_.live())
+    if (!shards_.at(s).is_received &&
+        view_host_->view().held_at(seq_, shards_.plan().number(s)) == nullptr)
       return false;
   return true;
 }
@@ -316,99 +309,69 @@ bool PartialAllreduce::is_decided() const {
 // See Note [closed vs. received].
 bool PartialAllreduce::is_withheld() const {
   const size_t num_owners = view_host_->view().cut_of(seq_).owners.size();
-  const bool all_own = static_cast<size_t>(plan_.num_shards()) == num_owners;
-  return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& mine) {
-    if (mine.own && !mine.own->is_closed) return true;
-    return all_own && mine.mask.count() > 0 && !is_full(mine);
-  });
+  const bool all_own = static_cast<size_t>(shards_.plan().num_shards()) == num_owners;
+  return std::any_of(
+      shards_.all().begin(), shards_.all().end(), [&](const PartialShard& mine) {
+        if (mine.own && !mine.own->is_closed) return true;
+        return all_own && mine.mask.count() > 0 && !shards_.is_full(mine);
+      });
 }
 
 bool PartialAllreduce::is_closed() const {
-  return std::none_of(shards_.begin(), shards_.end(),
-                      [](const Shard& shard) { return shard.own != nullptr; });
+  return std::none_of(shards_.all().begin(), shards_.all().end(),
+                      [](const PartialShard& shard) { return shard.own != nullptr; });
 }
 
 bool PartialAllreduce::was_skipped() const {
-  return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
-    return shard.mask.world_size() > 0 && !is_backup(host_->self()) &&
-           !shard.mask.contains(host_->self());
-  });
-}
-
-// Hash of the mask and stand-ins of a shard, and of the number of shards. Equal masks
-// of different cuts are different results.
-uint64_t PartialAllreduce::fingerprint(int32_t s) const {
-  uint64_t hash = 0xcbf29ce484222325 ^ static_cast<uint64_t>(plan_.num_shards());
-  for (const uint64_t word : shard(s).mask.words())
-    hash = (hash ^ word) * 0x100000001b3;
-  for (const auto& [data_shard, backup] : shard(s).stand_ins) {
-    const int32_t pair = (data_shard.value + 1) * host_->size() + backup.value;
-    hash = (hash ^ static_cast<uint64_t>(pair)) * 0x100000001b3;
-  }
-  return hash;
+  return std::any_of(
+      shards_.all().begin(), shards_.all().end(), [&](const PartialShard& shard) {
+        return shard.mask.world_size() > 0 && !shards_.is_backup(host_->self()) &&
+               !shard.mask.contains(host_->self());
+      });
 }
 
 void PartialAllreduce::report(std::vector<membership::ReceivedShard>& received) const {
-  for (const int32_t s : live_) {
-    if (!shard(s).is_received) continue;
+  for (const int32_t s : shards_.live()) {
+    if (!shards_.at(s).is_received) continue;
     if (mutated(Mutation::kReportExposedOnly) && !is_over()) continue;
-    received.push_back({seq_, plan_.number(s), fingerprint(s)});
+    received.push_back({seq_, shards_.plan().number(s), shards_.fingerprint(s)});
   }
 }
 
 void PartialAllreduce::report_closed(
     std::vector<membership::ReceivedShard>& closed) const {
-  for (const int32_t s : live_) {
-    const Shard& mine = shard(s);
+  for (const int32_t s : shards_.live()) {
+    const PartialShard& mine = shards_.at(s);
     if (!mine.is_received && mine.own && mine.own->is_closed)
-      closed.push_back({seq_, plan_.number(s), fingerprint(s)});
+      closed.push_back({seq_, shards_.plan().number(s), shards_.fingerprint(s)});
   }
 }
 
-std::vector<int32_t> PartialAllreduce::divided() const {
-  std::vector<int32_t> divided;
-  for (const auto& parts : plan_.divided())
-    if (!shard(parts.shard).is_live) divided.push_back(plan_.number(parts.shard));
-  std::sort(divided.begin(), divided.end());
-  return divided;
-}
-
 void PartialAllreduce::copy_to_caller(int32_t s) {
-  if (!is_started() || plan_.num_bytes(s) == 0) return;
-  std::memcpy(local_.output + plan_.first_byte(s), result_.data() + plan_.first_byte(s),
-              plan_.num_bytes(s));
+  if (!is_started() || shards_.plan().num_bytes(s) == 0) return;
+  std::memcpy(local_.output + shards_.plan().first_byte(s),
+              result_.data() + shards_.plan().first_byte(s),
+              shards_.plan().num_bytes(s));
 }
 
 void PartialAllreduce::expose_if_done() {
   if (is_skipped_ && !is_over() && (is_closed() || !is_needed())) {
-    for (const int32_t s : live_) let_go(s);
+    for (const int32_t s : shards_.live()) let_go(s);
     set_over();
-    for (const int32_t s : live_) send_to_late(s);
+    for (const int32_t s : shards_.live()) send_to_late(s);
   }
-  if (!is_started() || is_over() || has_failed() || shards_left_ > 0) return;
+  if (!is_started() || is_over() || has_failed() || shards_.num_left() > 0) return;
   // An excluded member may hold a result that the others do not have, so it must rejoin
   // first.
   if (!view_host_->view().has(host_->self())) return;
   set_over();
-  for (const int32_t s : live_) send_to_late(s);
+  for (const int32_t s : shards_.live()) send_to_late(s);
   succeed(make_outcome());
   if (contributions_in_flight_ == 0) release_caller();
 }
 
 Outcome PartialAllreduce::make_outcome() const {
-  std::vector<OwnedResultHeader> known;
-  for (const int32_t s : live_) {
-    const Shard& mine = shard(s);
-    known.push_back(
-        {mine.owner, mine.header(), plan_.first_element(s), plan_.num_elements(s)});
-  }
-  // Parts follow the shards in the table, but callers expect them by position. An empty
-  // shard comes before the shard that begins at the same element.
-  std::stable_sort(known.begin(), known.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.first_element, a.num_elements) <
-           std::pair(b.first_element, b.num_elements);
-  });
-  Outcome outcome = outcome_of(call_, host_->self(), host_->size(), known);
+  Outcome outcome = outcome_of(call_, host_->self(), host_->size(), shards_.results());
   outcome.cancelled_bytes = cancelled_bytes_;
   outcome.was_committed = was_committed_;
   return outcome;
@@ -420,12 +383,12 @@ void PartialAllreduce::on_message_sent(uint32_t token) {
   if (token >= kFirstResultToken && token < kFirstPieceToken) {
     const auto number = static_cast<int32_t>(token - kFirstResultToken);
     const int32_t s = number / host_->size();
-    if (s < plan_.size()) on_piece_sent(s, Rank(number % host_->size()));
+    if (s < shards_.plan().size()) on_piece_sent(s, Rank(number % host_->size()));
     return;
   }
   if (token >= kFirstPieceToken) {
     const auto s = static_cast<int32_t>(token - kFirstPieceToken);
-    if (paced_sends_ && s < plan_.size()) paced_sends_->on_left(s);
+    if (paced_sends_ && s < shards_.plan().size()) paced_sends_->on_left(s);
     send_paced();
   } else if (token != kContributionToken) {
     return;
@@ -442,11 +405,11 @@ std::vector<Rank> PartialAllreduce::missing() const {
   const auto name = [&](Rank r) {
     if (named.insert(r)) ranks.push_back(r);
   };
-  for (const Shard& mine : shards_) {
+  for (const PartialShard& mine : shards_.all()) {
     if (mine.is_received) continue;
     if (mine.own)
       mine.own->policy->arrived().for_each_missing([&](Rank r) {
-        if (!is_backup(r)) name(r);
+        if (!shards_.is_backup(r)) name(r);
       });
     // A closed shard of this member only lacks an acknowledgement.
     if (mine.own && mine.own->is_closed) continue;
@@ -475,8 +438,8 @@ std::vector<Rank> PartialAllreduce::awaited() const {
 // own contribution. Nobody waits for its contribution.
 void PartialAllreduce::skip_through() {
   is_skipped_ = true;
-  for (const int32_t s : live_) {
-    Shard& mine = shard(s);
+  for (const int32_t s : shards_.live()) {
+    PartialShard& mine = shards_.at(s);
     if (mine.own && !mine.own->is_closed) {
       mine.own->policy->expect(expected());
       close_if_due(s);
@@ -490,7 +453,7 @@ void PartialAllreduce::skip_through() {
 
 void PartialAllreduce::start_over() {
   for (int32_t r = 0; r < host_->size(); ++r)
-    for (const int32_t s : live_) {
+    for (const int32_t s : shards_.live()) {
       drop(Rank(r), FrameKind::kContrib, s);
       drop(Rank(r), FrameKind::kResult, s);
     }
@@ -506,9 +469,9 @@ void PartialAllreduce::on_acked(Rank rank) {
       return piece.to == rank;
     });
   }
-  for (const int32_t s : live_) {
-    if (shard(s).late.count() > 0) shard(s).late.erase(rank);
-    OwnedShard* own = shard(s).own.get();
+  for (const int32_t s : shards_.live()) {
+    if (shards_.at(s).late.count() > 0) shards_.at(s).late.erase(rank);
+    OwnedShard* own = shards_.at(s).own.get();
     if (own == nullptr || own->is_closed) continue;
     own->policy->expect(expected());
     close_if_due(s);

@@ -41,10 +41,8 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/skippable/owned_shard.h"
 #include "collectives/skippable/paced_sends.h"
-#include "collectives/skippable/result_header.h"
-#include "collectives/skippable/shard_table.h"
+#include "collectives/skippable/partial_shards.h"
 #include "collectives/skippable_operation.h"
 #include "straggler/pace.h"
 
@@ -57,7 +55,7 @@ class PartialAllreduce final : public SkippableOperation {
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
                            std::span<const std::byte> rest) override;
   void arrived(Rank from, const transport::FrameHeader& header) override;
-  bool is_committed() const override { return shards_left_ == 0 || is_skipped_; }
+  bool is_committed() const override { return shards_.num_left() == 0 || is_skipped_; }
   bool is_decided() const override;
   bool is_withheld() const override;
   int32_t most_contributions(const RankSet& members) const override {
@@ -76,43 +74,13 @@ class PartialAllreduce final : public SkippableOperation {
   void on_notice(Rank from, const transport::FrameHeader& header) override;
   void report(std::vector<membership::ReceivedShard>& received) const override;
   void report_closed(std::vector<membership::ReceivedShard>& closed) const override;
-  std::vector<int32_t> divided() const override;
+  std::vector<int32_t> divided() const override { return shards_.divided(); }
   void on_time(TimePoint now) override;
   std::optional<TimePoint> next_look() const override;
   std::vector<Rank> missing() const override;
   std::vector<Rank> awaited() const override;
 
  private:
-  // One shard, or a part of one, on any member.
-  struct Shard {
-    bool is_live = false;  // false: its parts are used instead, or its whole shard
-    Rank owner;
-    RankSet mask;  // known with the first byte of the result, or the close
-    straggler::Reason reason = straggler::Reason::kComplete;
-    Duration deadline{};
-    size_t bytes = 0;  // received bytes of the result
-    bool is_received = false;
-    bool is_charged = false;  // to members that have not called the operation
-    std::vector<straggler::StandIn> stand_ins;       // known with the mask
-    std::vector<Rank> out;                           // known with the mask
-    bool is_offered = false;                         // by this backup, in this view
-    bool is_acknowledged = false;                    // by this member
-    std::vector<transport::MessageId> contribution;  // own, while it is being sent
-    uint32_t contributed_in = 0;           // last view in which it was sent correctly
-    std::unique_ptr<OwnedShard> own;       // while this member may close the shard
-    std::optional<ResultHeader> given_up;  // header of our close, given up by a promise
-    size_t results_in_flight = 0;          // to members that were in time
-    std::vector<uint32_t> pieces_left;     // of these results, by rank
-    RankSet late;                          // members that still get the result from us
-    TimePoint late_due{};                  // latest time to send it
-    ResultHeader header() const { return {mask, reason, deadline, stand_ins, out}; }
-    void take(ResultHeader header);
-    void open_again() {
-      mask = RankSet();
-      stand_ins.clear();
-      out.clear();
-    }
-  };
   // Tokens of messages whose end is reported to this operation. A result of shard s to
   // rank r has kFirstResultToken + s n + r; a piece of a contribution has
   // kFirstPieceToken + s.
@@ -146,24 +114,14 @@ class PartialAllreduce final : public SkippableOperation {
   uint32_t edition() const override { return edition_; }
   size_t contribution_bytes() const;
   size_t piece_bytes() const;
-  bool is_live(uint32_t s) const { return s < shards_.size() && shards_[s].is_live; }
-  // Each member begins with another owner, so that no owner is the first of all
-  // members.
-  int32_t in_turn(size_t i) const {
-    return live_[(static_cast<size_t>(host_->self().value) + 1 + i) % live_.size()];
-  }
-  Shard& shard(int32_t s) { return shards_[static_cast<size_t>(s)]; }
-  const Shard& shard(int32_t s) const { return shards_[static_cast<size_t>(s)]; }
+  size_t least_shard() const;
   void cut();
   void on_removed();
   void take_back(int32_t s, ResultHeader header);
-  ShardTable plan_in_view() const;
   void divide();
   void let_go_all();
   RankSet expected() const;
-  RankSet late_elsewhere() const;
   bool is_needed() const;
-  Rank owner_of(int32_t s) const;
   void renew(int32_t s);
   void note_progress();
   void drop(Rank from, transport::FrameKind kind, int32_t s);
@@ -183,14 +141,15 @@ class PartialAllreduce final : public SkippableOperation {
                                         int32_t s, std::span<const std::byte> rest);
   Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
                                   int32_t s, std::span<const std::byte> rest);
-  Status read_mask(Shard& shard, std::span<const std::byte> header) const;
+  Status read_mask(PartialShard& shard, std::span<const std::byte> header) const;
+
   void fold_ahead(int32_t s);
   void send_ahead(int32_t s);
   std::optional<uint64_t> received_of(Rank from, int32_t s) const;
   void close_if_due(int32_t s);
   bool is_heard(int32_t s);
   void close(int32_t s, const straggler::Decision& decision);
-  RankSet last_to_get(const RankSet& members, const Shard& shard) const;
+  RankSet last_to_get(const RankSet& members, const PartialShard& shard) const;
   void send_result(int32_t s, size_t begin, size_t end, const RankSet& to,
                    bool is_late);
   void send_to_late(int32_t s);
@@ -200,31 +159,20 @@ class PartialAllreduce final : public SkippableOperation {
   void send_to_caller(Rank rank);
   void cancel_results(int32_t s);
   void have_own();
-  bool has_left(const Shard& shard) const;
+  bool has_left(const PartialShard& shard) const;
   void on_piece_sent(int32_t s, Rank to);
-  bool is_full(const Shard& shard) const {
-    return shard.mask.covers(wanted()) && shard.stand_ins.empty();
-  }
 
   void note_mask(int32_t s);
   void acknowledge(int32_t s);
   uint64_t charge(int32_t s);
-  uint64_t fingerprint(int32_t s) const;
   void on_received(int32_t s);
   void copy_to_caller(int32_t s);
   void expose_if_done();
   Outcome make_outcome() const;
   std::byte* result();
 
-  // With backups (partial_backup.cpp). Without them no rank is a backup.
-  bool is_backup(Rank rank) const { return rank.value >= num_data_shards_; }
-  const RankSet& wanted() const {
-    return call_.policy.has_stand_ins() ? wanted_ : participants_;
-  }
-  bool is_in_time(const Shard& shard, Rank rank) const;
-  bool is_late(Rank rank) const;
+  // With backups (partial_backup.cpp).
   bool sends_unasked(int32_t s) const;
-  void set_participants();
   void start_policy(int32_t s);
   void offer(int32_t s);
   void give(int32_t s);
@@ -232,13 +180,13 @@ class PartialAllreduce final : public SkippableOperation {
   void have_own_input(int32_t s);
   Status read_offer(Rank from, std::span<const std::byte> rest);
   std::optional<int32_t>& said(Rank backup) {
-    return said_[static_cast<size_t>(backup.value - num_data_shards_)];
+    return said_[static_cast<size_t>(backup.value - shards_.num_data_shards())];
   }
   void note_offer(Rank from, const transport::FrameHeader& header);
   void note_whole(int32_t s, Rank from);
   void ask_backups(int32_t s);
   void compare_copies(int32_t s);
-  void commit(const Shard& shard, uint64_t charge);
+  void commit(const PartialShard& shard, uint64_t charge);
 
   // Waiting for owners.
   void note_lag();
@@ -246,8 +194,6 @@ class PartialAllreduce final : public SkippableOperation {
   std::optional<TimePoint> suspicion() const;
   std::optional<TimePoint> next_watch() const;
   bool are_most_here() const;
-  bool has_one_owner() const;
-  std::optional<int32_t> only_missing() const;
   std::optional<uint64_t> bytes_here(int32_t s) const;
   void look_at_result(TimePoint due);
   TimePoint due_by_pace(TimePoint due) const;
@@ -255,20 +201,13 @@ class PartialAllreduce final : public SkippableOperation {
   bool is_late_itself(Rank owner) const;
   Duration waited_in_vain() const;
 
-  ShardTable plan_;
-  std::vector<int32_t> live_;  // by index, ascending
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
-  const int32_t num_data_shards_;
-  RankSet participants_;
-  RankSet wanted_;                            // with backups: data shards
+  PartialShards shards_;
   std::vector<std::optional<int32_t>> said_;  // by backup: its computed data shard
   RankSet computed_;                          // members with late callers
-  std::vector<Shard> shards_;                 // by index
-  int32_t shards_left_ = 0;
-  bool is_partial_ = false;     // some shard is not full
-  bool is_charged_ = false;     // some shard is charged
-  RankSet moved_;               // owners that were too slow and lost a shard
+  bool is_partial_ = false;                   // some shard is not full
+  bool is_charged_ = false;                   // some shard is charged
   bool is_input_gone_ = false;  // a dropped result was written over the input
   std::vector<Sending> sending_;
   // Numbers of the results that are being sent. No two results share bytes, because

@@ -26,30 +26,7 @@ using straggler::kAnyDataShard;
 using transport::FrameHeader;
 using transport::FrameKind;
 
-void PartialAllreduce::set_participants() {
-  participants_ = view_host_->view().participants(seq_);
-  if (call_.policy.has_stand_ins())
-    wanted_ = straggler::wanted(call_.policy, participants_);
-}
-
-// True if the result contains this member's own contribution, and not that of a
-// stand-in. Backups are never late. Requires: the mask is known.
-bool PartialAllreduce::is_in_time(const Shard& shard, Rank rank) const {
-  if (is_backup(rank)) return true;
-  return shard.mask.contains(rank) &&
-         std::none_of(shard.stand_ins.begin(), shard.stand_ins.end(),
-                      [rank](const auto& one) { return one.data_shard == rank; });
-}
-
-// True if the member's own contribution was too late for some shard, with or without a
-// stand-in.
-bool PartialAllreduce::is_late(Rank rank) const {
-  return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
-    return shard.mask.world_size() > 0 && !is_in_time(shard, rank);
-  });
-}
-
-void PartialAllreduce::commit(const Shard& mine, uint64_t charge) {
+void PartialAllreduce::commit(const PartialShard& mine, uint64_t charge) {
   straggler::History& history = group_policy_.history();
   if (!call_.policy.has_stand_ins())
     // A primary with a stand-in counts as late, although its data shard is in the
@@ -62,7 +39,7 @@ void PartialAllreduce::commit(const Shard& mine, uint64_t charge) {
     covered.insert(stand_in.data_shard);
     view_host_->note_stand_in(stand_in);
   }
-  history.on_committed(seq_, in_time, covered, Rank(num_data_shards_), charge);
+  history.on_committed(seq_, in_time, covered, Rank(shards_.num_data_shards()), charge);
 }
 
 std::vector<Hole> PartialAllreduce::holes() const {
@@ -75,7 +52,7 @@ std::vector<Hole> PartialAllreduce::holes() const {
 // Without bytes, or if bytes are always wanted, an offer would only cost time.
 bool PartialAllreduce::sends_unasked(int32_t s) const {
   return call_.policy.backup_mode == straggler::BackupMode::kReplicate ||
-         call_.policy.verify_shadows || plan_.num_bytes(s) == 0;
+         call_.policy.verify_shadows || shards_.plan().num_bytes(s) == 0;
 }
 
 namespace {
@@ -88,50 +65,51 @@ Extra extra_of(int32_t data_shard) {
 }  // namespace
 
 void PartialAllreduce::contribute_as_backup(int32_t s) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   // Posted before, in this view.
   if (!mine.contribution.empty()) return;
   mine.contributed_in = view_host_->view().number;
-  view_host_->note_given(plan_.num_bytes(s));
-  post_contribution(s, 0, plan_.num_bytes(s), kContributionToken,
+  view_host_->note_given(shards_.plan().num_bytes(s));
+  post_contribution(s, 0, shards_.plan().num_bytes(s), kContributionToken,
                     extra_of(local_.data_shard));
 }
 
 void PartialAllreduce::offer(int32_t s) {
   if (sends_unasked(s)) return contribute_as_backup(s);
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   if (std::exchange(mine.is_offered, true)) return;
-  post(mine.owner, FrameKind::kContrib, s, nullptr, 0, 0, plan_.num_bytes(s), true, 0,
-       extra_of(local_.data_shard));
+  post(mine.owner, FrameKind::kContrib, s, nullptr, 0, 0, shards_.plan().num_bytes(s),
+       true, 0, extra_of(local_.data_shard));
 }
 
 // The owner has asked for the contribution that this member offered.
 void PartialAllreduce::give(int32_t s) {
-  const Shard& mine = shard(s);
-  if (!is_backup(host_->self()) || !may_contribute() || is_over()) return;
+  const PartialShard& mine = shards_.at(s);
+  if (!shards_.is_backup(host_->self()) || !may_contribute() || is_over()) return;
   if (!mine.is_received && mine.mask.count() == 0) contribute_as_backup(s);
 }
 
 // ---- the owner ----
 
 void PartialAllreduce::start_policy(int32_t s) {
-  OwnedShard& own = *shard(s).own;
+  OwnedShard& own = *shards_.at(s).own;
   if (call_.policy.has_stand_ins()) {
     auto policy = group_policy_.start_with_backups(
         // In a later view, the owner does not wait for members that were late for other
         // shards.
         seq_, call_.bytes(),
-        num_views_ == 0 ? RankSet(host_->size()) : late_elsewhere(),
+        num_views_ == 0 ? RankSet(host_->size()) : shards_.late_elsewhere(),
         max_stand_ins(call_, host_->size()));
     own.backups = policy.get();
     own.policy = std::move(policy);
   } else if (num_views_ == 0) {
     RankSet owners(host_->size());
-    for (const Shard& each : shards_)
+    for (const PartialShard& each : shards_.all())
       if (each.is_live) owners.insert(each.owner);
     own.policy = group_policy_.start(seq_, call_.bytes(), owners);
   } else {
-    own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
+    own.policy =
+        group_policy_.start_again(seq_, call_.bytes(), shards_.late_elsewhere());
   }
   const membership::View& view = view_host_->view();
   // In a new view the first callers are only the members that heard of it first, so a
@@ -147,10 +125,10 @@ void PartialAllreduce::start_policy(int32_t s) {
 
 // The owner's own contribution is available.
 void PartialAllreduce::have_own_input(int32_t s) {
-  OwnedShard& own = *shard(s).own;
+  OwnedShard& own = *shards_.at(s).own;
   const Rank self = host_->self();
   const TimePoint now = host_->clock().now();
-  if (!is_backup(self)) {
+  if (!shards_.is_backup(self)) {
     own.policy->on_arrival(self, now);
   } else {
     own.backups->on_offer(self, local_.data_shard, now);
@@ -166,12 +144,13 @@ Status PartialAllreduce::read_offer(Rank from, std::span<const std::byte> rest) 
                                     "which data shard it contributes")};
   std::memcpy(&data_shard, rest.data(), sizeof data_shard);
   const bool is_any = call_.policy.backup_mode == straggler::BackupMode::kSubstitute;
-  const bool is_one = is_any ? data_shard == kAnyDataShard
-                             : data_shard >= 0 && data_shard < num_data_shards_;
+  const bool is_one = is_any
+                          ? data_shard == kAnyDataShard
+                          : data_shard >= 0 && data_shard < shards_.num_data_shards();
   if (!is_one)
-    return {Code::kProtocol,
-            concat("rank ", from.value, " contributes data shard ", data_shard, " of ",
-                   num_data_shards_, " with ", straggler::to_string(call_.policy))};
+    return {Code::kProtocol, concat("rank ", from.value, " contributes data shard ",
+                                    data_shard, " of ", shards_.num_data_shards(),
+                                    " with ", straggler::to_string(call_.policy))};
   said(from) = data_shard;
   return Status::ok();
 }
@@ -180,8 +159,8 @@ Status PartialAllreduce::read_offer(Rank from, std::span<const std::byte> rest) 
 // view, because it is repeated in a later view.
 void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
-  if (header.kind != FrameKind::kContrib || !is_live(header.shard)) return;
-  OwnedShard* own = shard(s).own.get();
+  if (header.kind != FrameKind::kContrib || !shards_.is_live(header.shard)) return;
+  OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr || !said(from) || is_stale(from, header)) return;
   if (own->is_closed)
     return group_policy_.history().on_late_arrival(seq_, from, host_->clock().now());
@@ -197,9 +176,9 @@ void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
 
 // The contribution of a member is complete.
 void PartialAllreduce::note_whole(int32_t s, Rank from) {
-  OwnedShard& own = *shard(s).own;
+  OwnedShard& own = *shards_.at(s).own;
   const TimePoint now = host_->clock().now();
-  if (!is_backup(from)) {
+  if (!shards_.is_backup(from)) {
     own.policy->on_arrival(from, now);
   } else {
     if (!own.backups->has_offered(from)) own.backups->on_offer(from, *said(from), now);
@@ -209,7 +188,7 @@ void PartialAllreduce::note_whole(int32_t s, Rank from) {
 }
 
 void PartialAllreduce::ask_backups(int32_t s) {
-  OwnedShard& own = *shard(s).own;
+  OwnedShard& own = *shards_.at(s).own;
   for (const Rank rank : own.backups->ask(host_->clock().now())) {
     if (rank == host_->self()) {
       own.backups->on_copy(rank, host_->clock().now());
@@ -221,20 +200,21 @@ void PartialAllreduce::ask_backups(int32_t s) {
 
 // With verify_shadows: both copies of a data shard must have the same bits.
 void PartialAllreduce::compare_copies(int32_t s) {
-  const OwnedShard& own = *shard(s).own;
+  const OwnedShard& own = *shards_.at(s).own;
   const auto bytes_of = [&](Rank r) -> const std::byte* {
     if (r == host_->self())
-      return is_started() && !is_input_gone_ ? local_.input + plan_.first_byte(s)
-                                             : nullptr;
+      return is_started() && !is_input_gone_
+                 ? local_.input + shards_.plan().first_byte(s)
+                 : nullptr;
     return own.has(r) ? own.bytes_of(r) : nullptr;
   };
-  for (int32_t r = num_data_shards_; r < host_->size(); ++r) {
+  for (int32_t r = shards_.num_data_shards(); r < host_->size(); ++r) {
     const int32_t offered = said(Rank(r)).value_or(kAnyDataShard);
     if (offered < 0) continue;
     const std::byte* const shadow = bytes_of(Rank(r));
     const std::byte* const primary = bytes_of(Rank(offered));
     if (shadow == nullptr || primary == nullptr) continue;
-    if (std::memcmp(shadow, primary, plan_.num_bytes(s)) == 0) continue;
+    if (std::memcmp(shadow, primary, shards_.plan().num_bytes(s)) == 0) continue;
     return host_->fail_everywhere(
         seq_,
         {Code::kInvalidArgument,

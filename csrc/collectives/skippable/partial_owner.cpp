@@ -61,10 +61,10 @@ bool has_whole_elements(const FrameHeader& header, size_t element) {
 
 // This member becomes the owner of the shard, with the contributions that have arrived.
 void PartialAllreduce::take_over(int32_t s) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   if (!mine.own)
-    mine.own =
-        std::make_unique<OwnedShard>(host_->self(), host_->size(), plan_.num_bytes(s));
+    mine.own = std::make_unique<OwnedShard>(host_->self(), host_->size(),
+                                            shards_.plan().num_bytes(s));
   OwnedShard& own = *mine.own;
   if (own.is_closed) return;  // only with a mutation
   start_policy(s);
@@ -75,7 +75,7 @@ void PartialAllreduce::take_over(int32_t s) {
   for (int32_t r = 0; r < host_->size(); ++r) {
     const Rank rank(r);
     if (rank == host_->self()) continue;
-    if (!participants_.contains(rank)) {
+    if (!shards_.participants().contains(rank)) {
       drop(rank, FrameKind::kContrib, s);
       own.forget(rank);
     } else if (own.has(rank)) {
@@ -84,22 +84,11 @@ void PartialAllreduce::take_over(int32_t s) {
   }
 }
 
-// Members that are missing in another shard of this operation, or have lost a shard.
-// They were waited for once already.
-RankSet PartialAllreduce::late_elsewhere() const {
-  RankSet late = moved_;
-  for (const Shard& other : shards_)
-    if (other.mask.count() > 0)
-      for (int32_t r = 0; r < num_data_shards_; ++r)
-        if (!is_in_time(other, Rank(r))) late.insert(Rank(r));
-  return late;
-}
-
 // Members whose contributions may still come.
 RankSet PartialAllreduce::expected() const {
-  RankSet ranks = participants_;
+  RankSet ranks = shards_.participants();
   if (is_skipped_ || is_input_gone_) ranks.erase(host_->self());
-  participants_.for_each([&](Rank r) {
+  shards_.participants().for_each([&](Rank r) {
     if (r != host_->self() && view_host_->acked_by(r) >= seq_.value) ranks.erase(r);
   });
   return ranks;
@@ -108,7 +97,7 @@ RankSet PartialAllreduce::expected() const {
 // True if the frame is from an excluded member, or from before the member rejoined.
 bool PartialAllreduce::is_stale(Rank from, const FrameHeader& header) const {
   const auto& seat = view_host_->view().seats[static_cast<size_t>(from.value)];
-  return !participants_.contains(from) || header.view < seat.since;
+  return !shards_.participants().contains(from) || header.view < seat.since;
 }
 
 Result<std::byte*> PartialAllreduce::place_contribution(
@@ -116,7 +105,7 @@ Result<std::byte*> PartialAllreduce::place_contribution(
   std::byte* const nowhere = nullptr;
   if (is_stale(from, header)) return nowhere;
   const membership::View& view = view_host_->view();
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   // Contributions that arrive after the close are kept until the result is received,
   // because the result may be given up.
   if (!mine.own) {
@@ -124,7 +113,7 @@ Result<std::byte*> PartialAllreduce::place_contribution(
     if (header.view != view.number || mine.owner == host_->self()) return nowhere;
     return misfit(from, header.total_bytes, 0);
   }
-  if (is_backup(from) && header.offset == 0) {
+  if (shards_.is_backup(from) && header.offset == 0) {
     AIKIDO_TRY(read_offer(from, rest));
     if (header.payload_bytes == 0 && header.total_bytes > 0) return nowhere;
   }
@@ -135,20 +124,20 @@ Result<std::byte*> PartialAllreduce::place_contribution(
   std::byte* const place = mine.own->place(from, header.offset, host_->pool(), [&] {
     // A leased block may stay until the result is received. Backups' contributions are
     // compared as a whole, so they are copied.
-    const bool may_stay = num_data_shards_ == host_->size() &&
+    const bool may_stay = shards_.num_data_shards() == host_->size() &&
                           has_whole_elements(header, size_of(call_.dtype));
     return may_stay ? host_->keep_incoming(from) : Buffer();
   });
   if (place == nullptr && header.view == view.number)
-    return misfit(from, header.total_bytes, plan_.num_bytes(s));
+    return misfit(from, header.total_bytes, shards_.plan().num_bytes(s));
   return place;
 }
 
 // Releases the contributions of a shard that is done, or has another owner.
 void PartialAllreduce::let_go(int32_t s) {
-  if (!shard(s).own) return;
+  if (!shards_.at(s).own) return;
   for (int32_t r = 0; r < host_->size(); ++r) drop(Rank(r), FrameKind::kContrib, s);
-  shard(s).own.reset();
+  shards_.at(s).own.reset();
 }
 
 // Size of the pieces that are folded and sent: whole elements.
@@ -157,7 +146,7 @@ size_t PartialAllreduce::piece_bytes() const {
   const size_t chunk = host_->settings().chunk_bytes / element * element;
   const auto& owners = view_host_->view().cut_of(seq_).owners;
   if (!call_.policy.rebalance || std::ssize(owners) == host_->size()) return chunk;
-  const size_t piece = std::max(plan_.num_bytes(0) / kPieces, kLeastPiece);
+  const size_t piece = std::max(shards_.plan().num_bytes(0) / kPieces, kLeastPiece);
   return std::min(chunk, piece / element * element);
 }
 
@@ -172,23 +161,23 @@ size_t PartialAllreduce::contribution_bytes() const {
 // done before the close. A given-up result is not overwritten, because it may become
 // valid again.
 void PartialAllreduce::fold_ahead(int32_t s) {
-  OwnedShard* own = shard(s).own.get();
+  OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr || own->is_closed || has_failed()) return;
-  if (shard(s).given_up && !mutated(Mutation::kFoldGivenUp)) return;
-  const bool is_one = wanted().contains(host_->self());
+  if (shards_.at(s).given_up && !mutated(Mutation::kFoldGivenUp)) return;
+  const bool is_one = shards_.wanted().contains(host_->self());
   // The owner's own input takes part only after its call.
-  if (is_one ? !is_started() : !is_backup(host_->self())) return;
-  const size_t first = plan_.first_byte(s);
-  const size_t total = plan_.num_bytes(s);
+  if (is_one ? !is_started() : !shards_.is_backup(host_->self())) return;
+  const size_t first = shards_.plan().first_byte(s);
+  const size_t total = shards_.plan().num_bytes(s);
   const size_t element = size_of(call_.dtype);
   const size_t chunk = piece_bytes();
-  const size_t ready = own->ready(wanted(), local_.input);
+  const size_t ready = own->ready(shards_.wanted(), local_.input);
   while (own->folded < total) {
     const size_t end = std::min(total, own->folded + chunk);
     if (end > ready) return;
-    own->fold(result() + first, reduce_, {wanted(), {}},
+    own->fold(result() + first, reduce_, {shards_.wanted(), {}},
               is_one ? local_.input + first : nullptr, own->folded, end, element,
-              scale_of(call_, wanted().count(), host_->size()));
+              scale_of(call_, shards_.wanted().count(), host_->size()));
     own->folded = end;
     send_ahead(s);
   }
@@ -196,17 +185,17 @@ void PartialAllreduce::fold_ahead(int32_t s) {
 
 // See Note [a full sum goes out as it is folded].
 void PartialAllreduce::send_ahead(int32_t s) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   OwnedShard& own = *mine.own;
-  if (!participants_.is_full() || view_host_->is_promised() || is_over() ||
+  if (!shards_.participants().is_full() || view_host_->is_promised() || is_over() ||
       has_failed())
     return;
   const bool is_certain = call_.policy.rebalance;
-  const bool is_likely = num_data_shards_ == host_->size() &&
+  const bool is_likely = shards_.num_data_shards() == host_->size() &&
                          skips_nobody(group_policy_.history(), host_->size());
-  if (!is_certain && (own.folded == plan_.num_bytes(s) || !is_likely)) return;
-  const RankSet known = std::exchange(mine.mask, participants_);
-  RankSet others = participants_;
+  if (!is_certain && (own.folded == shards_.plan().num_bytes(s) || !is_likely)) return;
+  const RankSet known = std::exchange(mine.mask, shards_.participants());
+  RankSet others = shards_.participants();
   others.erase(host_->self());
   send_result(s, std::exchange(own.sent, own.folded), own.folded, others, false);
   if (!is_certain) mine.mask = known;
@@ -217,7 +206,7 @@ void PartialAllreduce::on_time(TimePoint now) {
     contribute_at_.reset();
     contribute_all();
   }
-  for (const int32_t s : live_) {
+  for (const int32_t s : shards_.live()) {
     close_if_due(s);
     send_to_late(s);
   }
@@ -232,7 +221,7 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
     earliest = contribute_at_;
   if (view_host_->is_promised()) return earliest;
   if (looks_again_) return host_->clock().now();
-  for (const Shard& mine : shards_) {
+  for (const PartialShard& mine : shards_.all()) {
     if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
       earliest = mine.late_due;
     if (!mine.own || mine.own->is_closed || mine.own->is_due) continue;
@@ -252,9 +241,9 @@ std::optional<uint64_t> PartialAllreduce::received_of(Rank from, int32_t s) cons
 }
 
 void PartialAllreduce::close_if_due(int32_t s) {
-  OwnedShard* own = shard(s).own.get();
+  OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr || own->is_closed || view_host_->is_promised()) return;
-  if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
+  if (shards_.at(s).owner != host_->self() || is_over() || has_failed()) return;
   if (own->backups != nullptr) ask_backups(s);
   const TimePoint now = host_->clock().now();
   own->tell_progress(now, [&](Rank r) { return received_of(r, s); });
@@ -269,7 +258,7 @@ void PartialAllreduce::close_if_due(int32_t s) {
 // view goes on alone.
 bool PartialAllreduce::is_heard(int32_t s) {
   if (mutated(Mutation::kSmallQuorum)) return true;
-  OwnedShard& own = *shard(s).own;
+  OwnedShard& own = *shards_.at(s).own;
   const RankSet& members = view_host_->view().members;
   int32_t heard = 0;
   members.for_each([&](Rank r) {
@@ -290,14 +279,14 @@ bool PartialAllreduce::is_heard(int32_t s) {
 
 // No shard of this member waits for members that another shard was closed without.
 void PartialAllreduce::pass_by_missing(const RankSet& mask) {
-  RankSet missing = participants_;
+  RankSet missing = shards_.participants();
   mask.for_each([&](Rank r) { missing.erase(r); });
-  for (const Shard& mine : shards_)
+  for (const PartialShard& mine : shards_.all())
     if (mine.own && mine.own->policy) mine.own->policy->on_closed_without(missing);
 }
 
 void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   OwnedShard& own = *mine.own;
   mine.mask = own.policy->arrived();
   if (own.backups != nullptr) {
@@ -317,18 +306,18 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   own.tell_close(host_->clock().now(), [&](Rank r) { return received_of(r, s); });
   // Usually each member owns a shard, and then there is nobody to look up.
   if (std::ssize(view_host_->view().cuts.back().owners) < host_->size())
-    participants_.for_each([&](Rank r) {
-      if (!is_backup(r) && !view_host_->view().is_owner(r))
-        view_host_->note_share(r, own.bytes_here(r), plan_.num_bytes(s));
+    shards_.participants().for_each([&](Rank r) {
+      if (!shards_.is_backup(r) && !view_host_->view().is_owner(r))
+        view_host_->note_share(r, own.bytes_here(r), shards_.plan().num_bytes(s));
     });
   // The result is sent now. It counts as received when another member has acknowledged
   // it.
   group_policy_.history().on_closed(seq_, charge(s));
-  const size_t first = plan_.first_byte(s);
-  const size_t total = plan_.num_bytes(s);
+  const size_t first = shards_.plan().first_byte(s);
+  const size_t total = shards_.plan().num_bytes(s);
   const size_t element = size_of(call_.dtype);
   const size_t chunk = piece_bytes();
-  if (!(mine.mask == wanted()) || !own.stand_ins.empty()) {
+  if (!(mine.mask == shards_.wanted()) || !own.stand_ins.empty()) {
     own.folded = 0;
     if (std::exchange(own.sent, 0) > 0)
       cancel_results(s);  // drops pieces that were sent ahead as a sum of all members
@@ -356,9 +345,10 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   note_mask(s);
   note_progress();
   if (is_started() && num_views_ == 0 &&
-      std::all_of(shards_.begin(), shards_.end(),
-                  [](const Shard& other) { return other.is_received || other.own; }))
-    group_policy_.owner_watch().on_lag(plan_.num_bytes(0), Duration::zero());
+      std::all_of(
+          shards_.all().begin(), shards_.all().end(),
+          [](const PartialShard& other) { return other.is_received || other.own; }))
+    group_policy_.owner_watch().on_lag(shards_.plan().num_bytes(0), Duration::zero());
   have_own();
 }
 
@@ -392,39 +382,40 @@ bool PartialAllreduce::is_behind(Rank rank) const {
 // further behind needs this sooner: it gains about one operation for each result that
 // comes so.
 RankSet PartialAllreduce::last_to_get(const RankSet& members,
-                                      const Shard& shard) const {
+                                      const PartialShard& shard) const {
   RankSet late(host_->size());
   members.for_each([&](Rank r) {
-    const bool is_here = !is_backup(r) && is_in_time(shard, r);
+    const bool is_here = !shards_.is_backup(r) && shards_.is_in_time(shard, r);
     if (!is_here && is_behind(r) && !must_be_in_soon(r)) late.insert(r);
   });
   return late;
 }
 
 void PartialAllreduce::send_to_late(int32_t s) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   if (mine.late.count() == 0) return;
   // A failed call is told of no view, so its closed result may be of an earlier view.
   if (has_failed() && !mutated(Mutation::kFailedSends)) return;
   // An owner whose own caller is late has nothing else to send.
   const bool is_free = is_over() || (!is_started() && mine.results_in_flight == 0);
   if (!is_free && host_->clock().now() < mine.late_due) return;
-  send_result(s, 0, plan_.num_bytes(s), std::exchange(mine.late, RankSet()), true);
+  send_result(s, 0, shards_.plan().num_bytes(s), std::exchange(mine.late, RankSet()),
+              true);
 }
 
 // `rank` has called now, so it waits for the results that were to leave last.
 void PartialAllreduce::send_to_caller(Rank rank) {
   RankSet to(host_->size());
   to.insert(rank);
-  for (const int32_t s : live_)
-    if (shard(s).late.count() > 0 && shard(s).late.erase(rank))
-      send_result(s, 0, plan_.num_bytes(s), to, true);
+  for (const int32_t s : shards_.live())
+    if (shards_.at(s).late.count() > 0 && shards_.at(s).late.erase(rank))
+      send_result(s, 0, shards_.plan().num_bytes(s), to, true);
 }
 
 // Sends a piece of the result of a shard.
 void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
                                    const RankSet& to, bool is_late) {
-  const Shard& mine = shard(s);
+  const PartialShard& mine = shards_.at(s);
   std::vector<std::byte> header;  // only with the first piece
   if (begin == 0) header = encode_result_header(mine.header());
   num_receivers_ = static_cast<size_t>(to.count());
@@ -433,14 +424,14 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
     const Rank rank((host_->self().value + step) % host_->size());
     if (!to.contains(rank)) continue;
     if (!is_late) {
-      ++shard(s).results_in_flight;
-      shard(s).pieces_left.resize(static_cast<size_t>(host_->size()));
-      ++shard(s).pieces_left[static_cast<size_t>(rank.value)];
+      ++shards_.at(s).results_in_flight;
+      shards_.at(s).pieces_left.resize(static_cast<size_t>(host_->size()));
+      ++shards_.at(s).pieces_left[static_cast<size_t>(rank.value)];
     }
     const bool leaves_last = is_late && is_behind(rank);
     const auto id = post(
-        rank, FrameKind::kResult, s, result() + plan_.first_byte(s) + begin,
-        end - begin, begin, plan_.num_bytes(s), begin == 0,
+        rank, FrameKind::kResult, s, result() + shards_.plan().first_byte(s) + begin,
+        end - begin, begin, shards_.plan().num_bytes(s), begin == 0,
         is_late
             ? 0
             : kFirstResultToken + static_cast<uint32_t>(s * host_->size() + rank.value),
@@ -452,15 +443,16 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
 // Bytes that the shard counts in the log of results, for members that have not called.
 // Counted once.
 uint64_t PartialAllreduce::charge(int32_t s) {
-  if (std::exchange(shard(s).is_charged, true)) return 0;
+  if (std::exchange(shards_.at(s).is_charged, true)) return 0;
   const bool is_first = !std::exchange(is_charged_, true);
-  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
+  return shards_.plan().num_bytes(s) +
+         (is_first ? straggler::ResultLog::kOperationCharge : 0);
 }
 
 void PartialAllreduce::cancel_results(int32_t s) {
   for (const Sending& piece : sending_)
     if (piece.shard == s) host_->cancel(piece.to, piece.id);
-  shard(s).late = RankSet();
+  shards_.at(s).late = RankSet();
   std::erase_if(sending_, [&](const Sending& piece) { return piece.shard == s; });
 }
 
@@ -477,21 +469,22 @@ bool PartialAllreduce::is_needed() const {
 void PartialAllreduce::have_own() {
   if (!view_host_->view().has(host_->self())) return;
   const bool is_alone = !is_needed();
-  const bool is_all_full = std::all_of(live_.begin(), live_.end(), [&](int32_t s) {
-    const Shard& mine = shard(s);
-    return mine.mask.count() > 0 && is_full(mine) &&
-           (mine.is_received || (mine.own && mine.own->is_closed));
-  });
+  const bool is_all_full =
+      std::all_of(shards_.live().begin(), shards_.live().end(), [&](int32_t s) {
+        const PartialShard& mine = shards_.at(s);
+        return mine.mask.count() > 0 && shards_.is_full(mine) &&
+               (mine.is_received || (mine.own && mine.own->is_closed));
+      });
   looks_again_ = false;
-  for (const int32_t s : live_) {
-    const OwnedShard* own = shard(s).own.get();
+  for (const int32_t s : shards_.live()) {
+    const OwnedShard* own = shards_.at(s).own.get();
     if (own == nullptr || !own->is_closed) continue;
     // With WaitAll(rebalance=True) the result is the same in all views, and most of it
     // leaves before the close.
     const bool is_final = own->is_acknowledged || is_alone ||
                           (is_all_full && call_.policy.rebalance) ||
                           mutated(Mutation::kNoAck);
-    const bool is_safe = is_all_full && has_left(shard(s));
+    const bool is_safe = is_all_full && has_left(shards_.at(s));
     if (!is_final && !is_safe) continue;
     if (!is_final && may_lack_messages(host_->clock())) {
       looks_again_ = true;
@@ -504,10 +497,10 @@ void PartialAllreduce::have_own() {
 // True if the bytes have left for half of the other members, so that one slow receiver
 // does not hold up the owner. A backup that has not called gets the result last and
 // does not count.
-bool PartialAllreduce::has_left(const Shard& mine) const {
+bool PartialAllreduce::has_left(const PartialShard& mine) const {
   if (mine.results_in_flight == 0) return true;
   int32_t num_others = 0, num_left = 0;
-  participants_.for_each([&](Rank r) {
+  shards_.participants().for_each([&](Rank r) {
     if (r == host_->self()) return;
     ++num_others;
     const bool is_last = mine.late.count() > 0 && mine.late.contains(r);
@@ -517,7 +510,7 @@ bool PartialAllreduce::has_left(const Shard& mine) const {
 }
 
 void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   if (mine.results_in_flight == 0) return;  // a piece of an earlier view
   --mine.results_in_flight;
   auto& left = mine.pieces_left[static_cast<size_t>(to.value)];
@@ -530,7 +523,7 @@ void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
 }
 
 void PartialAllreduce::on_called(Rank rank) {
-  for (const Shard& mine : shards_)
+  for (const PartialShard& mine : shards_.all())
     if (mine.own && !mine.own->is_closed)
       mine.own->policy->on_called(rank, host_->clock().now());
   if (rank != host_->self()) send_to_caller(rank);
@@ -541,10 +534,11 @@ void PartialAllreduce::on_called(Rank rank) {
   int32_t backups = 0;    // backups that have called
   int32_t uncovered = 0;  // data shards that backups can cover
   if (call_.policy.has_stand_ins())
-    wanted_.for_each([&](Rank r) { uncovered += participants_.contains(r) ? 0 : 1; });
-  participants_.for_each([&](Rank r) {
+    shards_.wanted().for_each(
+        [&](Rank r) { uncovered += shards_.participants().contains(r) ? 0 : 1; });
+  shards_.participants().for_each([&](Rank r) {
     if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value)
-      ++(is_backup(r) ? backups : called);
+      ++(shards_.is_backup(r) ? backups : called);
   });
   called += std::min(backups, uncovered);
   if (!fewest_at_ && called >= straggler::fewest_of(call_.policy, host_->size()))

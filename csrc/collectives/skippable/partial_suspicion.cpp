@@ -40,10 +40,10 @@ void PartialAllreduce::note_lag() {
   // A closed shard of this member is not missing, although it counts as received only
   // when another member has acknowledged it.
   int32_t num_missing = 0;
-  for (const Shard& mine : shards_)
+  for (const PartialShard& mine : shards_.all())
     if (!mine.is_received && !(mine.own && mine.own->is_closed) && ++num_missing > 1)
       return;
-  group_policy_.owner_watch().on_lag(plan_.num_bytes(0),
+  group_policy_.owner_watch().on_lag(shards_.plan().num_bytes(0),
                                      host_->clock().now() - ready_at_);
 }
 
@@ -75,13 +75,13 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       !has_quorum_)
     return std::nullopt;
   // A late member gets its results late, so it cannot judge others.
-  if (!view_host_->view().is_owner(host_->self()) || is_late(host_->self()))
+  if (!view_host_->view().is_owner(host_->self()) || shards_.is_late(host_->self()))
     return std::nullopt;
   Duration waited{};
   Rank missing = kNoRank;
   bool are_several = false;
-  for (const int32_t s : live_) {
-    const Shard& mine = shard(s);
+  for (const int32_t s : shards_.live()) {
+    const PartialShard& mine = shards_.at(s);
     if (mine.own && !mine.own->is_closed) return std::nullopt;
     waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
     if (mine.is_received || mine.own) continue;
@@ -99,7 +99,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // announced, or for a member that gets no time here either.
   if (!call_.policy.rebalance)
     waited = std::max(waited, group_policy_.grace(call_.bytes()));
-  participants_.for_each([&](Rank r) {
+  shards_.participants().for_each([&](Rank r) {
     if (r != host_->self())
       waited = std::max(waited, group_policy_.deadline_of(r, seq_, call_.bytes()));
   });
@@ -108,12 +108,13 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   waited += group_policy_.stand_in_patience(call_.bytes());
   // A single owner cannot be compared with others.
   const Duration took =
-      has_one_owner() ? group_policy_.ceiling() : ready_at_ - local_.called_at;
+      shards_.has_one_owner() ? group_policy_.ceiling() : ready_at_ - local_.called_at;
   // The mask of a long shard may have been sent before the close.
-  const bool goes_ahead = plan_.num_bytes(0) > piece_bytes();
-  const bool may_wait =
-      std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
-        const bool is_closed = s.mask.count() > 0 && !(is_full(s) && goes_ahead);
+  const bool goes_ahead = shards_.plan().num_bytes(0) > piece_bytes();
+  const bool may_wait = std::any_of(
+      shards_.all().begin(), shards_.all().end(), [&](const PartialShard& s) {
+        const bool is_closed =
+            s.mask.count() > 0 && !(shards_.is_full(s) && goes_ahead);
         return !s.is_received && !s.own && !is_closed && !is_late_itself(s.owner);
       });
   // For an owner of which nothing is known, this wait would be the ceiling.
@@ -129,9 +130,9 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // As long as all else in two cases: full sums (their results are already arriving),
   // and a new owner, which gets all contributions once more.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;
-  Duration patience =
-      is_generous ? std::max(took, call_.policy.floor)
-                  : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
+  Duration patience = is_generous ? std::max(took, call_.policy.floor)
+                                  : group_policy_.owner_watch().deadline(
+                                        shards_.plan().num_bytes(0), took);
   // The other results were sent ahead while contributions arrived. So all else was
   // complete sooner than one uplink can send its results one after the other.
   if (goes_ahead) patience = std::max(patience, took / 2);
@@ -146,32 +147,26 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
 bool PartialAllreduce::are_most_here() const {
   if (are_too_few_) return false;
   RankSet owners(host_->size()), missing(host_->size());
-  for (const int32_t s : live_) {
-    const Shard& mine = shard(s);
+  for (const int32_t s : shards_.live()) {
+    const PartialShard& mine = shards_.at(s);
     owners.insert(mine.owner);
     if (!mine.is_received && !mine.own) missing.insert(mine.owner);
   }
   const int32_t num_here = owners.count() - missing.count();
   const bool is_party = owners.contains(host_->self());
-  return has_one_owner() || missing.count() + (is_party ? 1 : 0) <= num_here;
-}
-
-bool PartialAllreduce::has_one_owner() const {
-  return std::all_of(live_.begin(), live_.end(), [&](int32_t s) {
-    return shard(s).owner == shard(live_.front()).owner;
-  });
+  return shards_.has_one_owner() || missing.count() + (is_party ? 1 : 0) <= num_here;
 }
 
 // Shortest time that other shards have waited in vain for the contributions of the
 // missing owners.
 Duration PartialAllreduce::waited_in_vain() const {
   Duration shortest = Duration::max();
-  for (const Shard& mine : shards_) {
+  for (const PartialShard& mine : shards_.all()) {
     if (mine.is_received || mine.own) continue;
     if (has_late_caller(mine.owner)) return {};
     Duration longest{};
-    for (const Shard& other : shards_)
-      if (other.mask.count() > 0 && !is_in_time(other, mine.owner))
+    for (const PartialShard& other : shards_.all())
+      if (other.mask.count() > 0 && !shards_.is_in_time(other, mine.owner))
         longest = std::max(longest, other.deadline);
     shortest = std::min(shortest, longest);
   }
@@ -186,31 +181,20 @@ bool PartialAllreduce::is_late_itself(Rank owner) const {
   if (has_late_caller(owner)) return false;
   // Late for more shards than in time: this owner is slow itself.
   int32_t num_in = 0, num_out = 0;
-  for (const Shard& other : shards_)
+  for (const PartialShard& other : shards_.all())
     if (other.mask.count() > 0 && other.owner != owner)
-      ++(is_in_time(other, owner) ? num_in : num_out);
+      ++(shards_.is_in_time(other, owner) ? num_in : num_out);
   return num_out > num_in;
-}
-
-// The only missing result. Empty if there are several or none.
-std::optional<int32_t> PartialAllreduce::only_missing() const {
-  std::optional<int32_t> missing;
-  for (const int32_t s : live_) {
-    if (shard(s).is_received || shard(s).own) continue;
-    if (missing) return std::nullopt;
-    missing = s;
-  }
-  return missing;
 }
 
 // Received bytes of a result. Empty: its link is receiving something else.
 std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
-  const Rank owner = shard(s).owner;
+  const Rank owner = shards_.at(s).owner;
   const auto in_frame = host_->num_received(owner, FrameKind::kResult, seq_.value);
   const bool is_of_it =
       receiving_[static_cast<size_t>(owner.value)] == code_of(FrameKind::kResult, s);
   if (!in_frame || (!is_of_it && *in_frame > 0)) return std::nullopt;
-  return shard(s).bytes + *in_frame;
+  return shards_.at(s).bytes + *in_frame;
 }
 
 // Note [pace of a result]
@@ -222,9 +206,9 @@ std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
 void PartialAllreduce::look_at_result(TimePoint due) {
   const Duration wait = due - ready_at_, after = host_->clock().now() - ready_at_;
   const auto look = pace_->next_look(wait);
-  const auto s = only_missing();
+  const auto s = shards_.only_missing();
   if (!look || after < *look || !s) return;
-  const auto found = pace_->look({bytes_here(*s)}, plan_.num_bytes(*s),
+  const auto found = pace_->look({bytes_here(*s)}, shards_.plan().num_bytes(*s),
                                  call_.policy.slack, wait, after);
   if (!found.empty()) found_ = found.front();
 }
@@ -240,7 +224,8 @@ std::optional<TimePoint> PartialAllreduce::next_watch() const {
   const auto due = suspicion();
   if (!due) return due;
   const auto look = pace_->next_look(*due - ready_at_);
-  return look && only_missing() ? std::min(*due, ready_at_ + *look) : due_by_pace(*due);
+  return look && shards_.only_missing() ? std::min(*due, ready_at_ + *look)
+                                        : due_by_pace(*due);
 }
 
 void PartialAllreduce::watch() {
@@ -249,8 +234,9 @@ void PartialAllreduce::watch() {
   look_at_result(*due);
   if (due_by_pace(*due) > host_->clock().now()) return;
   RankSet missing(host_->size());
-  for (const int32_t s : live_)
-    if (!shard(s).is_received && !shard(s).own) missing.insert(shard(s).owner);
+  for (const int32_t s : shards_.live())
+    if (!shards_.at(s).is_received && !shards_.at(s).own)
+      missing.insert(shards_.at(s).owner);
   if (!are_most_here()) {
     ++num_tries_;
     missing.for_each([&](Rank r) { view_host_->restore_owners(r); });

@@ -13,48 +13,22 @@ namespace aikido::collectives {
 
 using transport::FrameKind;
 
-// See Notes [one mask for the bucket] and [divided shard].
-ShardTable PartialAllreduce::plan_in_view() const {
-  const bool is_whole = call_.policy.masks == straggler::Masks::kBucket;
-  const membership::Cut& cut = view_host_->view().cut_of(seq_);
-  const size_t num_owners = cut.owners.size();
-  const size_t element = size_of(call_.dtype),
-               least = host_->settings().shard_bytes_of(call_);
-  const ShardPlan plan(call_.count, element,
-                       is_whole ? 1 : static_cast<int32_t>(num_owners), least);
-  ShardTable table(plan, is_whole ? static_cast<int32_t>(seq_.value % num_owners) : 0,
-                   element);
-  // Full sums and calls with backups need whole shards.
-  if (!is_whole && !call_.policy.rebalance && !call_.policy.has_stand_ins())
-    table.divide(cut, least);
-  return table;
-}
-
-Rank PartialAllreduce::owner_of(int32_t s) const {
-  const int32_t number = plan_.number(s);
-  const membership::Held* held = view_host_->view().held_at(seq_, number);
-  return held != nullptr ? held->holder : view_host_->view().cut_of(seq_).owner(number);
+size_t PartialAllreduce::least_shard() const {
+  return host_->settings().shard_bytes_of(call_);
 }
 
 bool PartialAllreduce::is_owner(Rank rank) const {
-  return std::any_of(live_.begin(), live_.end(),
-                     [&](int32_t s) { return shard(s).owner == rank; });
+  return std::any_of(shards_.live().begin(), shards_.live().end(),
+                     [&](int32_t s) { return shards_.at(s).owner == rank; });
 }
 
 // Starts again with the cut of the view.
 void PartialAllreduce::cut() {
-  plan_ = plan_in_view();
-  set_participants();
-  shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
-  shards_left_ = plan_.num_shards();
   paced_sends_.reset();
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    shard(s).is_live = true;
-    shard(s).owner = owner_of(s);
-  }
+  shards_.cut(view_host_->view(), least_shard());
   divide();
-  for (const int32_t s : live_)
-    if (shard(s).owner == host_->self()) take_over(s);
+  for (const int32_t s : shards_.live())
+    if (shards_.at(s).owner == host_->self()) take_over(s);
 }
 
 // Note [divided shard]
@@ -67,36 +41,23 @@ void PartialAllreduce::cut() {
 // shard. Full sums, buckets and calls with backups are not divided.
 void PartialAllreduce::divide() {
   const membership::View& view = view_host_->view();
-  shards_.resize(static_cast<size_t>(plan_.size()));
-  for (const auto& [s, begin, end] : plan_.divided()) {
-    Shard& whole = shard(s);
-    const bool stays = !whole.is_live || whole.is_received ||
-                       !view.has(host_->self()) ||
-                       view.held_at(seq_, plan_.number(s)) != nullptr;
-    if (stays) continue;
-    withdraw(s);
-    cancel_results(s);
-    let_go(s);
-    drop(whole.owner, FrameKind::kResult, s);
-    if (!view.is_owner(whole.owner)) moved_.insert(whole.owner);
-    whole = Shard{};
-    for (int32_t part = begin; part < end; ++part) {
-      shard(part) = Shard{};
-      shard(part).is_live = true;
-      shard(part).owner = owner_of(part);
-    }
-    shards_left_ += end - begin - 1;
-  }
-  live_.clear();
-  for (int32_t s = 0; s < plan_.size(); ++s) {
-    if (shard(s).is_live) live_.push_back(s);
-    // A shard that is not live is not missing.
-    shard(s).is_received |= !shard(s).is_live;
-  }
+  shards_.divide(
+      view,
+      [&](int32_t s) {
+        const PartialShard& whole = shards_.at(s);
+        return !whole.is_live || whole.is_received || !view.has(host_->self()) ||
+               view.held_at(seq_, shards_.plan().number(s)) != nullptr;
+      },
+      [&](int32_t s) {
+        withdraw(s);
+        cancel_results(s);
+        let_go(s);
+        drop(shards_.at(s).owner, FrameKind::kResult, s);
+      });
 }
 
 void PartialAllreduce::let_go_all() {
-  for (const int32_t s : live_) {
+  for (const int32_t s : shards_.live()) {
     withdraw(s);
     cancel_results(s);
     let_go(s);
@@ -112,8 +73,8 @@ void PartialAllreduce::drop(Rank from, FrameKind kind, int32_t s) {
 }
 
 void PartialAllreduce::on_promise() {
-  for (const int32_t s : live_) {
-    Shard& mine = shard(s);
+  for (const int32_t s : shards_.live()) {
+    PartialShard& mine = shards_.at(s);
     if (mine.is_received) continue;
     if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
     // A result that was closed but not received may be replaced in the next view, so it
@@ -135,20 +96,14 @@ void PartialAllreduce::on_promise() {
 // are incomplete, it has exposed nothing, and the others may make another result. It
 // sends nothing, because its cut may be that of an earlier view.
 void PartialAllreduce::on_removed() {
-  set_participants();
+  shards_.set_participants(view_host_->view());
   let_go_all();
-  if (shards_left_ == 0) return;
-  for (const int32_t s : live_) {
-    // In place, a received shard has overwritten the input, so it cannot be contributed
-    // again.
-    const bool is_in_place = is_started() && local_.input == local_.output;
-    is_input_gone_ |= is_in_place && shard(s).is_received;
-    shard(s).is_received = false;
-    shard(s).bytes = 0;
-    shard(s).given_up.reset();
-    shard(s).open_again();
-  }
-  shards_left_ = static_cast<int32_t>(live_.size());
+  if (shards_.num_left() == 0) return;
+  // In place, a received shard has overwritten the input, so it cannot be contributed
+  // again.
+  if (is_started() && local_.input == local_.output)
+    for (const int32_t s : shards_.live()) is_input_gone_ |= shards_.at(s).is_received;
+  shards_.forget_results();
 }
 
 void PartialAllreduce::on_view() {
@@ -156,10 +111,10 @@ void PartialAllreduce::on_view() {
     on_removed();
     return expose_if_done();
   }
-  ShardTable plan = plan_in_view();
+  ShardTable plan = shards_.plan_in(view_host_->view(), least_shard());
   bool is_anew = false;
-  if (plan_.is_extended_by(plan)) {
-    plan_ = std::move(plan);
+  if (shards_.plan().is_extended_by(plan)) {
+    shards_.extend(std::move(plan));
     divide();
   } else {
     // All members have it, and the view does not mention it any more.
@@ -170,15 +125,15 @@ void PartialAllreduce::on_view() {
     let_go_all();
     cut();
   }
-  set_participants();
+  shards_.set_participants(view_host_->view());
   is_partial_ = false;
   has_suspected_ = are_too_few_ = false;
   num_tries_ = 0;
   if (!is_anew) ++num_views_;
-  for (const Shard& mine : shards_)
-    if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
-  for (size_t i = 0; i < live_.size(); ++i) {
-    renew(in_turn(i));
+  for (const PartialShard& mine : shards_.all())
+    if (mine.mask.count() > 0 && !shards_.is_full(mine)) is_partial_ = true;
+  for (size_t i = 0; i < shards_.live().size(); ++i) {
+    renew(shards_.in_turn(i));
     // Two copies of a data shard may differ here. Then all members have been told.
     if (has_failed()) return;
   }
@@ -194,16 +149,16 @@ void PartialAllreduce::on_view() {
 // the result in all views. Its bytes are still here and were not overwritten, so they
 // need not be sent back.
 void PartialAllreduce::take_back(int32_t s, ResultHeader header) {
-  shard(s).take(std::move(header));
+  shards_.at(s).take(std::move(header));
   note_mask(s);
   on_received(s);
 }
 
 // Takes the shard into the new view.
 void PartialAllreduce::renew(int32_t s) {
-  Shard& mine = shard(s);
+  PartialShard& mine = shards_.at(s);
   mine.is_acknowledged = mine.is_offered = false;
-  const Rank owner = owner_of(s);
+  const Rank owner = shards_.owner_in(view_host_->view(), s);
   // A contribution of the previous view to the same owner still counts.
   const bool is_sent = !mutated(Mutation::kCountTwice) &&
                        mine.contributed_in + 1 == view_host_->view().number &&
@@ -211,9 +166,10 @@ void PartialAllreduce::renew(int32_t s) {
   if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
   mine.contributed_in = view_host_->view().number;
   if (owner != mine.owner && !view_host_->view().is_owner(mine.owner))
-    moved_.insert(mine.owner);
+    shards_.note_moved(mine.owner);
   mine.owner = owner;
-  const membership::Held* held = view_host_->view().held_at(seq_, plan_.number(s));
+  const membership::Held* held =
+      view_host_->view().held_at(seq_, shards_.plan().number(s));
   auto given_up = std::exchange(mine.given_up, std::nullopt);
   if (given_up && held != nullptr && !held->lacking.contains(host_->self()))
     take_back(s, *std::move(given_up));
@@ -224,8 +180,8 @@ void PartialAllreduce::renew(int32_t s) {
     const RankSet late = last_to_get(held->lacking, mine);
     RankSet others = held->lacking;
     late.for_each([&](Rank r) { others.erase(r); });
-    send_result(s, 0, plan_.num_bytes(s), others, false);
-    send_result(s, 0, plan_.num_bytes(s), late, true);
+    send_result(s, 0, shards_.plan().num_bytes(s), others, false);
+    send_result(s, 0, shards_.plan().num_bytes(s), late, true);
     return;
   }
   if (owner != host_->self()) {
