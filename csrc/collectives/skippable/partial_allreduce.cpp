@@ -32,9 +32,9 @@ PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
       shards_(host->self(), host->size(), seq, call_),
+      incoming_(host, seq),
       said_(static_cast<size_t>(host->size() - shards_.num_data_shards())),
-      computed_(host->size()),
-      receiving_(static_cast<size_t>(host->size()), kNothing) {
+      computed_(host->size()) {
   cut();
 }
 
@@ -154,7 +154,7 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
                                            std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
   if (header.kind == FrameKind::kReady) return nowhere;
-  if (!is_bare(header)) receiving_[static_cast<size_t>(from.value)] = kNothing;
+  if (!is_bare(header)) incoming_.begin(from);
   const auto s = static_cast<int32_t>(header.shard);
   const bool is_now = header.view == view_host_->view().number;
   const bool is_known =
@@ -170,7 +170,7 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
                    ? place_contribution(from, header, s, rest)
                    : place_result(from, header, s, rest);
   if (place && *place != nullptr && !is_bare(header))
-    receiving_[static_cast<size_t>(from.value)] = code_of(header.kind, s);
+    incoming_.write(from, header.kind, s);
   return place;
 }
 
@@ -224,9 +224,8 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   if (shards_.is_backup(from)) note_offer(from, header);
   if (is_bare(header)) return;
   const auto s = static_cast<int32_t>(header.shard);
-  auto& receiving = receiving_[static_cast<size_t>(from.value)];
   // The bytes were discarded if the shard was dropped while they arrived.
-  if (std::exchange(receiving, kNothing) != code_of(header.kind, s)) return;
+  if (!incoming_.end(from, header.kind, s)) return;
   PartialShard& mine = shards_.at(s);
   if (header.kind == FrameKind::kContrib) {
     if (!mine.own) return;
@@ -444,7 +443,7 @@ void PartialAllreduce::skip_through() {
       mine.own->policy->expect(expected());
       close_if_due(s);
     } else if (!mine.is_received && !mine.own) {
-      drop(mine.owner, FrameKind::kResult, s);
+      incoming_.drop(mine.owner, FrameKind::kResult, s);
       mine.bytes = 0;
     }
   }
@@ -452,11 +451,10 @@ void PartialAllreduce::skip_through() {
 }
 
 void PartialAllreduce::start_over() {
-  for (int32_t r = 0; r < host_->size(); ++r)
-    for (const int32_t s : shards_.live()) {
-      drop(Rank(r), FrameKind::kContrib, s);
-      drop(Rank(r), FrameKind::kResult, s);
-    }
+  for (const int32_t s : shards_.live()) {
+    incoming_.drop_all(FrameKind::kContrib, s);
+    incoming_.drop_all(FrameKind::kResult, s);
+  }
   cut();
 }
 

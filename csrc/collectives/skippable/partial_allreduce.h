@@ -41,6 +41,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/skippable/incoming_frames.h"
 #include "collectives/skippable/paced_sends.h"
 #include "collectives/skippable/partial_shards.h"
 #include "collectives/skippable_operation.h"
@@ -87,12 +88,6 @@ class PartialAllreduce final : public SkippableOperation {
   static constexpr uint32_t kContributionToken = 1;
   static constexpr uint32_t kFirstResultToken = 2;
   static constexpr uint32_t kFirstPieceToken = 1u << 31;
-  // Codes of a frame that is being received.
-  static constexpr int32_t kNothing = -1;
-  static constexpr int32_t code_of(transport::FrameKind kind, int32_t s) {
-    return 2 * s + (kind == transport::FrameKind::kResult ? 1 : 0);
-  }
-
   // A piece of a result that is being sent, in this view.
   struct Sending {
     int32_t shard;
@@ -124,7 +119,6 @@ class PartialAllreduce final : public SkippableOperation {
   bool is_needed() const;
   void renew(int32_t s);
   void note_progress();
-  void drop(Rank from, transport::FrameKind kind, int32_t s);
   void take_over(int32_t s);
   void let_go(int32_t s);
   bool may_contribute() const;
@@ -145,7 +139,6 @@ class PartialAllreduce final : public SkippableOperation {
 
   void fold_ahead(int32_t s);
   void send_ahead(int32_t s);
-  std::optional<uint64_t> received_of(Rank from, int32_t s) const;
   void close_if_due(int32_t s);
   bool is_heard(int32_t s);
   void close(int32_t s, const straggler::Decision& decision);
@@ -204,6 +197,7 @@ class PartialAllreduce final : public SkippableOperation {
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
   PartialShards shards_;
+  IncomingFrames incoming_;
   std::vector<std::optional<int32_t>> said_;  // by backup: its computed data shard
   RankSet computed_;                          // members with late callers
   bool is_partial_ = false;                   // some shard is not full
@@ -221,8 +215,6 @@ class PartialAllreduce final : public SkippableOperation {
   std::optional<PacedSends> paced_sends_;  // paces the contributions, if they are paced
   uint64_t cancelled_bytes_ = 0;
   bool was_committed_ = false, is_skipped_ = false, looks_again_ = false;
-  // By rank: the frame that is being written to our memory, by code_of().
-  std::vector<int32_t> receiving_;
   // Time from which a missing owner can be measured, and the finding of the pace.
   TimePoint ready_at_{};
   std::optional<straggler::Pace> pace_;

@@ -76,7 +76,7 @@ void PartialAllreduce::take_over(int32_t s) {
     const Rank rank(r);
     if (rank == host_->self()) continue;
     if (!shards_.participants().contains(rank)) {
-      drop(rank, FrameKind::kContrib, s);
+      incoming_.drop(rank, FrameKind::kContrib, s);
       own.forget(rank);
     } else if (own.has(rank)) {
       note_whole(s, rank);
@@ -136,7 +136,7 @@ Result<std::byte*> PartialAllreduce::place_contribution(
 // Releases the contributions of a shard that is done, or has another owner.
 void PartialAllreduce::let_go(int32_t s) {
   if (!shards_.at(s).own) return;
-  for (int32_t r = 0; r < host_->size(); ++r) drop(Rank(r), FrameKind::kContrib, s);
+  incoming_.drop_all(FrameKind::kContrib, s);
   shards_.at(s).own.reset();
 }
 
@@ -231,22 +231,14 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
   return earliest;
 }
 
-// Received bytes of the frame that belongs to the contribution of `from` to shard s.
-// Empty: its link is receiving something else.
-std::optional<uint64_t> PartialAllreduce::received_of(Rank from, int32_t s) const {
-  const auto bytes = host_->num_received(from, FrameKind::kContrib, seq_.value);
-  const bool is_of_it =
-      receiving_[static_cast<size_t>(from.value)] == code_of(FrameKind::kContrib, s);
-  return is_of_it || bytes == 0 ? std::optional(bytes) : std::nullopt;
-}
-
 void PartialAllreduce::close_if_due(int32_t s) {
   OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr || own->is_closed || view_host_->is_promised()) return;
   if (shards_.at(s).owner != host_->self() || is_over() || has_failed()) return;
   if (own->backups != nullptr) ask_backups(s);
   const TimePoint now = host_->clock().now();
-  own->tell_progress(now, [&](Rank r) { return received_of(r, s); });
+  own->tell_progress(
+      now, [&](Rank r) { return incoming_.num_received(r, FrameKind::kContrib, s); });
   const straggler::Decision decision = own->policy->decide(now);
   // The decision is final only when enough members are known to be present. Meanwhile a
   // late member may still arrive.
@@ -303,7 +295,9 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   mine.reason = decision.reason;
   mine.deadline = told_deadline(decision.deadline);
   own.is_closed = true;
-  own.tell_close(host_->clock().now(), [&](Rank r) { return received_of(r, s); });
+  own.tell_close(host_->clock().now(), [&](Rank r) {
+    return incoming_.num_received(r, FrameKind::kContrib, s);
+  });
   // Usually each member owns a shard, and then there is nobody to look up.
   if (std::ssize(view_host_->view().cuts.back().owners) < host_->size())
     shards_.participants().for_each([&](Rank r) {

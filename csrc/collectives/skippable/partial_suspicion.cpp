@@ -190,10 +190,8 @@ bool PartialAllreduce::is_late_itself(Rank owner) const {
 // Received bytes of a result. Empty: its link is receiving something else.
 std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
   const Rank owner = shards_.at(s).owner;
-  const auto in_frame = host_->num_received(owner, FrameKind::kResult, seq_.value);
-  const bool is_of_it =
-      receiving_[static_cast<size_t>(owner.value)] == code_of(FrameKind::kResult, s);
-  if (!in_frame || (!is_of_it && *in_frame > 0)) return std::nullopt;
+  const auto in_frame = incoming_.num_received(owner, FrameKind::kResult, s);
+  if (!in_frame) return std::nullopt;
   return shards_.at(s).bytes + *in_frame;
 }
 

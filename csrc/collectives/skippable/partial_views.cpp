@@ -52,7 +52,7 @@ void PartialAllreduce::divide() {
         withdraw(s);
         cancel_results(s);
         let_go(s);
-        drop(shards_.at(s).owner, FrameKind::kResult, s);
+        incoming_.drop(shards_.at(s).owner, FrameKind::kResult, s);
       });
 }
 
@@ -62,14 +62,6 @@ void PartialAllreduce::let_go_all() {
     cancel_results(s);
     let_go(s);
   }
-}
-
-// Bytes in arrival must not be written to memory that another owner gets.
-void PartialAllreduce::drop(Rank from, FrameKind kind, int32_t s) {
-  auto& receiving = receiving_[static_cast<size_t>(from.value)];
-  if (receiving != code_of(kind, s)) return;
-  receiving = kNothing;
-  host_->drop_incoming(from, kind, seq_.value);
 }
 
 void PartialAllreduce::on_promise() {
@@ -85,7 +77,7 @@ void PartialAllreduce::on_promise() {
       mine.own->is_closed = mine.own->is_acknowledged = false;
     } else {
       if (mutated(Mutation::kAcceptAfterPromise)) continue;
-      drop(mine.owner, FrameKind::kResult, s);
+      incoming_.drop(mine.owner, FrameKind::kResult, s);
       mine.bytes = 0;
     }
     mine.open_again();
