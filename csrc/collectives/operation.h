@@ -67,6 +67,7 @@ struct LocalCall {
 };
 
 class SkippableOperation;
+class SkippablePart;
 
 // Contract of every call. SkippableOperation (skippable_operation.h) adds the contract
 // of calls that can end without a member.
@@ -177,6 +178,8 @@ class Operation : public transport::SendOwner,
   Status failure_;
 
  private:
+  friend class SkippablePart;  // skippable/skippable_part.h
+
   bool started_ = false;
   bool over_ = false;
   // Messages that read the caller's memory; some may be sent already.

@@ -73,6 +73,9 @@ class SkippableOperation : public Operation {
 
  protected:
   ViewHost* const view_host_;  // the host of Operation
+
+ private:
+  friend class SkippablePart;  // skippable/skippable_part.h
 };
 
 // The same reference, with the type of the object. Requires: operation->skippable().

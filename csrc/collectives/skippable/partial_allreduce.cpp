@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/mutation.h"
+#include "collectives/skippable/message_tokens.h"
 #include "collectives/skippable/result_header.h"
 
 namespace aikido::collectives {
@@ -33,14 +34,10 @@ PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
       group_policy_(host->policy(call_.policy)),
       shards_(host->self(), host->size(), seq, call_),
       incoming_(host, seq),
+      results_(*this, group_policy_.history(), shards_),
       said_(static_cast<size_t>(host->size() - shards_.num_data_shards())),
       computed_(host->size()) {
   cut();
-}
-
-std::byte* PartialAllreduce::result() {
-  if (!result_) result_ = host_->pool().take(std::max<size_t>(1, call_.bytes()));
-  return result_.data();
 }
 
 Status PartialAllreduce::on_start() {
@@ -201,7 +198,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
     if (!is_now) return nowhere;
     return misfit(from, header.total_bytes, shards_.plan().num_bytes(s));
   }
-  return result() + shards_.plan().first_byte(s) + header.offset;
+  return results_.memory() + shards_.plan().first_byte(s) + header.offset;
 }
 
 Status PartialAllreduce::read_mask(PartialShard& mine,
@@ -237,7 +234,7 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
     mine.bytes += header.payload_bytes;
     if (mutated(Mutation::kOverwriteInputEarly) && is_started())
       std::memcpy(local_.output + shards_.plan().first_byte(s),
-                  result() + shards_.plan().first_byte(s), mine.bytes);
+                  results_.memory() + shards_.plan().first_byte(s), mine.bytes);
     if (mine.bytes == header.total_bytes) {
       note_lag();
       on_received(s);
@@ -349,7 +346,7 @@ void PartialAllreduce::report_closed(
 void PartialAllreduce::copy_to_caller(int32_t s) {
   if (!is_started() || shards_.plan().num_bytes(s) == 0) return;
   std::memcpy(local_.output + shards_.plan().first_byte(s),
-              result_.data() + shards_.plan().first_byte(s),
+              results_.memory() + shards_.plan().first_byte(s),
               shards_.plan().num_bytes(s));
 }
 
@@ -357,14 +354,14 @@ void PartialAllreduce::expose_if_done() {
   if (is_skipped_ && !is_over() && (is_closed() || !is_needed())) {
     for (const int32_t s : shards_.live()) let_go(s);
     set_over();
-    for (const int32_t s : shards_.live()) send_to_late(s);
+    for (const int32_t s : shards_.live()) results_.send_to_late(s);
   }
   if (!is_started() || is_over() || has_failed() || shards_.num_left() > 0) return;
   // An excluded member may hold a result that the others do not have, so it must rejoin
   // first.
   if (!view_host_->view().has(host_->self())) return;
   set_over();
-  for (const int32_t s : shards_.live()) send_to_late(s);
+  for (const int32_t s : shards_.live()) results_.send_to_late(s);
   succeed(make_outcome());
   if (contributions_in_flight_ == 0) release_caller();
 }
@@ -461,12 +458,7 @@ void PartialAllreduce::start_over() {
 void PartialAllreduce::on_acked(Rank rank) {
   if (has_failed()) return;
   // The member needs no result any more, so queued pieces for it are cancelled.
-  if (pending_sends_ > 0) {
-    std::erase_if(sending_, [&](const Sending& piece) {
-      if (piece.to == rank) host_->cancel(rank, piece.id);
-      return piece.to == rank;
-    });
-  }
+  if (pending_sends_ > 0) results_.cancel_to(rank);
   for (const int32_t s : shards_.live()) {
     if (shards_.at(s).late.count() > 0) shards_.at(s).late.erase(rank);
     OwnedShard* own = shards_.at(s).own.get();

@@ -44,6 +44,7 @@
 #include "collectives/skippable/incoming_frames.h"
 #include "collectives/skippable/paced_sends.h"
 #include "collectives/skippable/partial_shards.h"
+#include "collectives/skippable/result_sends.h"
 #include "collectives/skippable_operation.h"
 #include "straggler/pace.h"
 
@@ -82,19 +83,6 @@ class PartialAllreduce final : public SkippableOperation {
   std::vector<Rank> awaited() const override;
 
  private:
-  // Tokens of messages whose end is reported to this operation. A result of shard s to
-  // rank r has kFirstResultToken + s n + r; a piece of a contribution has
-  // kFirstPieceToken + s.
-  static constexpr uint32_t kContributionToken = 1;
-  static constexpr uint32_t kFirstResultToken = 2;
-  static constexpr uint32_t kFirstPieceToken = 1u << 31;
-  // A piece of a result that is being sent, in this view.
-  struct Sending {
-    int32_t shard;
-    Rank to;
-    transport::MessageId id;
-  };
-
   Status on_start() override;
   void on_message_sent(uint32_t token) override;
   bool is_callers(transport::FrameKind kind) const override {
@@ -104,9 +92,9 @@ class PartialAllreduce final : public SkippableOperation {
     return kind == transport::FrameKind::kContrib ? contribution_bytes() : 0;
   }
   size_t num_receivers(transport::FrameKind kind) const override {
-    return kind == transport::FrameKind::kResult ? num_receivers_ : 1;
+    return kind == transport::FrameKind::kResult ? results_.num_receivers() : 1;
   }
-  uint32_t edition() const override { return edition_; }
+  uint32_t edition() const override { return results_.edition(); }
   size_t contribution_bytes() const;
   size_t piece_bytes() const;
   size_t least_shard() const;
@@ -142,17 +130,8 @@ class PartialAllreduce final : public SkippableOperation {
   void close_if_due(int32_t s);
   bool is_heard(int32_t s);
   void close(int32_t s, const straggler::Decision& decision);
-  RankSet last_to_get(const RankSet& members, const PartialShard& shard) const;
-  void send_result(int32_t s, size_t begin, size_t end, const RankSet& to,
-                   bool is_late);
-  void send_to_late(int32_t s);
-  bool is_behind(Rank rank) const;
-  bool must_be_in_soon(Rank rank) const;
   void pass_by_missing(const RankSet& mask);
-  void send_to_caller(Rank rank);
-  void cancel_results(int32_t s);
   void have_own();
-  bool has_left(const PartialShard& shard) const;
   void on_piece_sent(int32_t s, Rank to);
 
   void note_mask(int32_t s);
@@ -162,7 +141,6 @@ class PartialAllreduce final : public SkippableOperation {
   void copy_to_caller(int32_t s);
   void expose_if_done();
   Outcome make_outcome() const;
-  std::byte* result();
 
   // With backups (partial_backup.cpp).
   bool sends_unasked(int32_t s) const;
@@ -198,19 +176,12 @@ class PartialAllreduce final : public SkippableOperation {
   straggler::GroupPolicy& group_policy_;
   PartialShards shards_;
   IncomingFrames incoming_;
+  ResultSends results_;
   std::vector<std::optional<int32_t>> said_;  // by backup: its computed data shard
   RankSet computed_;                          // members with late callers
   bool is_partial_ = false;                   // some shard is not full
   bool is_charged_ = false;                   // some shard is charged
   bool is_input_gone_ = false;  // a dropped result was written over the input
-  std::vector<Sending> sending_;
-  // Numbers of the results that are being sent. No two results share bytes, because
-  // the result of a shard may change between them.
-  size_t num_receivers_ = 1;
-  uint32_t edition_ = 0;
-  // The committed bucket. Results are sent from here, not from the caller's memory,
-  // which belongs to the caller again once the operation is over.
-  Buffer result_;
   size_t contributions_in_flight_ = 0;
   std::optional<PacedSends> paced_sends_;  // paces the contributions, if they are paced
   uint64_t cancelled_bytes_ = 0;

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/mutation.h"
+#include "collectives/skippable/message_tokens.h"
 #include "collectives/skippable/partial_allreduce.h"
 #include "collectives/skippable/result_header.h"
 

@@ -22,13 +22,6 @@ namespace {
 // pieces are not below kLeastPiece.
 constexpr size_t kPieces = 128;
 constexpr size_t kLeastPiece = 8 << 10;
-// A member that has fewer than this number of operations left to its limit on
-// consecutive skips gets its results together with the others. The number is at most
-// 1/kHeadStart of the limit.
-constexpr uint32_t kHeadStart = 8;
-// A member that is behind gets twice as many operations as it is behind, but at most
-// 1/kLongHeadStart of the limit.
-constexpr uint32_t kLongHeadStart = 3;
 // Results for late members wait for those of the others. They wait at most this long,
 // or as long as the operation has taken, whichever is longer.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
@@ -175,7 +168,7 @@ void PartialAllreduce::fold_ahead(int32_t s) {
   while (own->folded < total) {
     const size_t end = std::min(total, own->folded + chunk);
     if (end > ready) return;
-    own->fold(result() + first, reduce_, {shards_.wanted(), {}},
+    own->fold(results_.memory() + first, reduce_, {shards_.wanted(), {}},
               is_one ? local_.input + first : nullptr, own->folded, end, element,
               scale_of(call_, shards_.wanted().count(), host_->size()));
     own->folded = end;
@@ -197,7 +190,7 @@ void PartialAllreduce::send_ahead(int32_t s) {
   const RankSet known = std::exchange(mine.mask, shards_.participants());
   RankSet others = shards_.participants();
   others.erase(host_->self());
-  send_result(s, std::exchange(own.sent, own.folded), own.folded, others, false);
+  results_.send(s, std::exchange(own.sent, own.folded), own.folded, others, false);
   if (!is_certain) mine.mask = known;
 }
 
@@ -208,7 +201,7 @@ void PartialAllreduce::on_time(TimePoint now) {
   }
   for (const int32_t s : shards_.live()) {
     close_if_due(s);
-    send_to_late(s);
+    results_.send_to_late(s);
   }
   if (looks_again_ && !view_host_->is_promised()) have_own();
   watch();
@@ -314,28 +307,28 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   if (!(mine.mask == shards_.wanted()) || !own.stand_ins.empty()) {
     own.folded = 0;
     if (std::exchange(own.sent, 0) > 0)
-      cancel_results(s);  // drops pieces that were sent ahead as a sum of all members
+      results_.cancel(s);  // drops pieces that were sent ahead as a sum of all members
   }
   RankSet in_time = view_host_->view().members;
   in_time.erase(host_->self());
-  mine.late = last_to_get(in_time, mine);
+  mine.late = results_.last_to_get(in_time, mine);
   mine.late.for_each([&](Rank r) { in_time.erase(r); });
   // Late members learn at once that their bytes are not needed any more.
-  if (total > 0 && mine.late.count() > 0) send_result(s, 0, 0, mine.late, true);
+  if (total > 0 && mine.late.count() > 0) results_.send(s, 0, 0, mine.late, true);
   size_t begin = own.sent;
   while (begin < total || total == 0) {
     const size_t end = std::max(own.folded, std::min(total, begin + chunk));
-    own.fold(result() + first, reduce_, {mine.mask, own.stand_ins},
+    own.fold(results_.memory() + first, reduce_, {mine.mask, own.stand_ins},
              is_started() ? local_.input + first : nullptr, std::max(begin, own.folded),
              end, element, scale_of(call_, mine.mask.count(), host_->size()));
-    send_result(s, begin, end, in_time, false);
+    results_.send(s, begin, end, in_time, false);
     begin = end;
     if (total == 0) break;
   }
   const TimePoint now = host_->clock().now();
   const Duration took = is_started() ? now - local_.called_at : Duration::zero();
   mine.late_due = in_time.count() > 0 ? now + std::max(kLateDelay, took) : now;
-  send_to_late(s);
+  results_.send_to_late(s);
   note_mask(s);
   note_progress();
   if (is_started() && num_views_ == 0 &&
@@ -346,94 +339,6 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   have_own();
 }
 
-// See Note [late results leave last].
-bool PartialAllreduce::must_be_in_soon(Rank rank) const {
-  const uint32_t limit = call_.policy.max_consecutive_skips;
-  const uint64_t behind = seq_.value - std::min(seq_.value, host_->called_by(rank));
-  const uint64_t left =
-      std::max<uint64_t>(std::min(kHeadStart, limit / kHeadStart),
-                         std::min<uint64_t>(2 * behind, limit / kLongHeadStart));
-  return group_policy_.history().consecutive_skips(rank) + left >= limit;
-}
-
-// True if the member was skipped before and has called nothing since.
-bool PartialAllreduce::is_behind(Rank rank) const {
-  return group_policy_.history().is_behind(rank, seq_);
-}
-
-// Note [late results leave last]
-// A member that was skipped, and has called nothing since, has time. Its results leave
-// when the operation is over here. If they were given to a socket before, they would
-// share the uplink with results that others wait for. If there are no others, only such
-// a member can acknowledge a result that is not full, so it is served at once.
-//   All other members get the result at once, as in a full operation, because they wait
-// for it or will do so in a moment. If it left last, a member would call the next
-// operation later and be late again. On busy links it would fall further behind with
-// each operation.
-//   For the same reason all last messages hurry when the member calls again
-// (Link::hurry). And if the member is close to its limit on consecutive skips, its
-// results leave with the rest, because all members will wait for it. A member that is
-// further behind needs this sooner: it gains about one operation for each result that
-// comes so.
-RankSet PartialAllreduce::last_to_get(const RankSet& members,
-                                      const PartialShard& shard) const {
-  RankSet late(host_->size());
-  members.for_each([&](Rank r) {
-    const bool is_here = !shards_.is_backup(r) && shards_.is_in_time(shard, r);
-    if (!is_here && is_behind(r) && !must_be_in_soon(r)) late.insert(r);
-  });
-  return late;
-}
-
-void PartialAllreduce::send_to_late(int32_t s) {
-  PartialShard& mine = shards_.at(s);
-  if (mine.late.count() == 0) return;
-  // A failed call is told of no view, so its closed result may be of an earlier view.
-  if (has_failed() && !mutated(Mutation::kFailedSends)) return;
-  // An owner whose own caller is late has nothing else to send.
-  const bool is_free = is_over() || (!is_started() && mine.results_in_flight == 0);
-  if (!is_free && host_->clock().now() < mine.late_due) return;
-  send_result(s, 0, shards_.plan().num_bytes(s), std::exchange(mine.late, RankSet()),
-              true);
-}
-
-// `rank` has called now, so it waits for the results that were to leave last.
-void PartialAllreduce::send_to_caller(Rank rank) {
-  RankSet to(host_->size());
-  to.insert(rank);
-  for (const int32_t s : shards_.live())
-    if (shards_.at(s).late.count() > 0 && shards_.at(s).late.erase(rank))
-      send_result(s, 0, shards_.plan().num_bytes(s), to, true);
-}
-
-// Sends a piece of the result of a shard.
-void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
-                                   const RankSet& to, bool is_late) {
-  const PartialShard& mine = shards_.at(s);
-  std::vector<std::byte> header;  // only with the first piece
-  if (begin == 0) header = encode_result_header(mine.header());
-  num_receivers_ = static_cast<size_t>(to.count());
-  ++edition_;
-  for (int32_t step = 1; step < host_->size(); ++step) {
-    const Rank rank((host_->self().value + step) % host_->size());
-    if (!to.contains(rank)) continue;
-    if (!is_late) {
-      ++shards_.at(s).results_in_flight;
-      shards_.at(s).pieces_left.resize(static_cast<size_t>(host_->size()));
-      ++shards_.at(s).pieces_left[static_cast<size_t>(rank.value)];
-    }
-    const bool leaves_last = is_late && is_behind(rank);
-    const auto id = post(
-        rank, FrameKind::kResult, s, result() + shards_.plan().first_byte(s) + begin,
-        end - begin, begin, shards_.plan().num_bytes(s), begin == 0,
-        is_late
-            ? 0
-            : kFirstResultToken + static_cast<uint32_t>(s * host_->size() + rank.value),
-        header, leaves_last);
-    sending_.push_back({s, rank, id});
-  }
-}
-
 // Bytes that the shard counts in the log of results, for members that have not called.
 // Counted once.
 uint64_t PartialAllreduce::charge(int32_t s) {
@@ -441,13 +346,6 @@ uint64_t PartialAllreduce::charge(int32_t s) {
   const bool is_first = !std::exchange(is_charged_, true);
   return shards_.plan().num_bytes(s) +
          (is_first ? straggler::ResultLog::kOperationCharge : 0);
-}
-
-void PartialAllreduce::cancel_results(int32_t s) {
-  for (const Sending& piece : sending_)
-    if (piece.shard == s) host_->cancel(piece.to, piece.id);
-  shards_.at(s).late = RankSet();
-  std::erase_if(sending_, [&](const Sending& piece) { return piece.shard == s; });
 }
 
 // True if another member of the view needs the result.
@@ -478,7 +376,7 @@ void PartialAllreduce::have_own() {
     const bool is_final = own->is_acknowledged || is_alone ||
                           (is_all_full && call_.policy.rebalance) ||
                           mutated(Mutation::kNoAck);
-    const bool is_safe = is_all_full && has_left(shards_.at(s));
+    const bool is_safe = is_all_full && results_.has_left(shards_.at(s));
     if (!is_final && !is_safe) continue;
     if (!is_final && may_lack_messages(host_->clock())) {
       looks_again_ = true;
@@ -488,30 +386,9 @@ void PartialAllreduce::have_own() {
   }
 }
 
-// True if the bytes have left for half of the other members, so that one slow receiver
-// does not hold up the owner. A backup that has not called gets the result last and
-// does not count.
-bool PartialAllreduce::has_left(const PartialShard& mine) const {
-  if (mine.results_in_flight == 0) return true;
-  int32_t num_others = 0, num_left = 0;
-  shards_.participants().for_each([&](Rank r) {
-    if (r == host_->self()) return;
-    ++num_others;
-    const bool is_last = mine.late.count() > 0 && mine.late.contains(r);
-    if (!is_last && mine.pieces_left[static_cast<size_t>(r.value)] == 0) ++num_left;
-  });
-  return 2 * num_left >= num_others;
-}
-
 void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
-  PartialShard& mine = shards_.at(s);
-  if (mine.results_in_flight == 0) return;  // a piece of an earlier view
-  --mine.results_in_flight;
-  auto& left = mine.pieces_left[static_cast<size_t>(to.value)];
-  if (left > 0) --left;
-  send_to_late(s);
-  const bool is_waiting = left > 0 && mine.results_in_flight > 0;
-  if (is_waiting || is_over() || has_failed() || view_host_->is_promised()) return;
+  if (!results_.on_left(s, to)) return;
+  if (is_over() || has_failed() || view_host_->is_promised()) return;
   have_own();
   expose_if_done();
 }
@@ -520,7 +397,7 @@ void PartialAllreduce::on_called(Rank rank) {
   for (const PartialShard& mine : shards_.all())
     if (mine.own && !mine.own->is_closed)
       mine.own->policy->on_called(rank, host_->clock().now());
-  if (rank != host_->self()) send_to_caller(rank);
+  if (rank != host_->self()) results_.send_to_caller(rank);
   const TimePoint now = host_->clock().now();
   if (fewest_at_ && now - *fewest_at_ > call_.policy.floor) computed_.insert(rank);
   if (has_quorum_) return;

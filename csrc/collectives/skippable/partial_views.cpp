@@ -50,7 +50,7 @@ void PartialAllreduce::divide() {
       },
       [&](int32_t s) {
         withdraw(s);
-        cancel_results(s);
+        results_.cancel(s);
         let_go(s);
         incoming_.drop(shards_.at(s).owner, FrameKind::kResult, s);
       });
@@ -59,7 +59,7 @@ void PartialAllreduce::divide() {
 void PartialAllreduce::let_go_all() {
   for (const int32_t s : shards_.live()) {
     withdraw(s);
-    cancel_results(s);
+    results_.cancel(s);
     let_go(s);
   }
 }
@@ -72,7 +72,7 @@ void PartialAllreduce::on_promise() {
     // A result that was closed but not received may be replaced in the next view, so it
     // is kept aside.
     if (mine.own) {
-      cancel_results(s);
+      results_.cancel(s);
       if (mine.own->is_closed) mine.given_up = mine.header();
       mine.own->is_closed = mine.own->is_acknowledged = false;
     } else {
@@ -166,14 +166,14 @@ void PartialAllreduce::renew(int32_t s) {
   if (given_up && held != nullptr && !held->lacking.contains(host_->self()))
     take_back(s, *std::move(given_up));
   if (mine.is_received) {
-    cancel_results(s);
+    results_.cancel(s);
     // This member is the holder: it sends the result to the members that lack it.
     if (held == nullptr || owner != host_->self()) return;
-    const RankSet late = last_to_get(held->lacking, mine);
+    const RankSet late = results_.last_to_get(held->lacking, mine);
     RankSet others = held->lacking;
     late.for_each([&](Rank r) { others.erase(r); });
-    send_result(s, 0, shards_.plan().num_bytes(s), others, false);
-    send_result(s, 0, shards_.plan().num_bytes(s), late, true);
+    results_.send(s, 0, shards_.plan().num_bytes(s), others, false);
+    results_.send(s, 0, shards_.plan().num_bytes(s), late, true);
     return;
   }
   if (owner != host_->self()) {
