@@ -21,12 +21,6 @@ namespace aikido::collectives {
 using transport::FrameHeader;
 using transport::FrameKind;
 
-namespace {
-// A member without shards waits for 1/kHesitationPart of the time between two
-// operations.
-constexpr int kHesitationPart = 32;
-}  // namespace
-
 PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
                                    Rank first_caller)
     : SkippableOperation(host, seq, std::move(call), first_caller),
@@ -35,6 +29,7 @@ PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
       shards_(host->self(), host->size(), seq, call_),
       incoming_(host, seq),
       results_(*this, group_policy_.history(), shards_),
+      contributions_(*this, group_policy_.history(), shards_),
       said_(static_cast<size_t>(host->size() - shards_.num_data_shards())),
       computed_(host->size()) {
   cut();
@@ -45,8 +40,7 @@ Status PartialAllreduce::on_start() {
   was_committed_ = is_committed();
   if (shards_.is_backup(host_->self())) said(host_->self()) = local_.data_shard;
   note_progress();
-  if (const Duration hesitation = hesitation_here(); hesitation > Duration::zero())
-    contribute_at_ = ready_at_ + hesitation;
+  contributions_.hesitate();
   // Results that arrived before the call are delivered now.
   for (const int32_t s : shards_.live())
     if (shards_.at(s).is_received) copy_to_caller(s);
@@ -65,30 +59,8 @@ void PartialAllreduce::contribute_all() {
   }
 }
 
-// Note [hesitation of a member without shards]
-// A member that owns nothing was late again and again, and its results leave last. If
-// operations follow each other without a pause, it calls just when the others close
-// without it. Bytes that it gives to a socket before it learns of the close then use
-// the downlinks on which the others send each other results. Rule: it waits a moment
-// before it contributes to a large operation, a small part of the time of such
-// operations, and sends small frames.
-//   If there are full sums only, such a member is the last, and each owner must send
-// its bytes on to all others. So its contributions are paced to end together: a socket
-// that is alone at the end would bring more bytes than its owner can send on.
-Duration PartialAllreduce::hesitation_here() const {
-  if (call_.policy.rebalance || view_host_->view().is_owner(host_->self()) ||
-      shards_.plan().num_bytes(0) <= kLatePiece)
-    return {};
-  return group_policy_.history().median_period(call_.bytes()) / kHesitationPart;
-}
-
-bool PartialAllreduce::may_contribute() const {
-  return is_started() && !has_failed() && !is_input_gone_ &&
-         !view_host_->is_promised() && shards_.participants().contains(host_->self());
-}
-
 void PartialAllreduce::contribute(int32_t s) {
-  if (!may_contribute()) return;
+  if (!contributions_.may_contribute()) return;
   PartialShard& mine = shards_.at(s);
   if (mine.owner == host_->self()) {
     if (!mine.own) return;
@@ -99,41 +71,7 @@ void PartialAllreduce::contribute(int32_t s) {
   // The shard's result comes from its holder, without any contribution.
   if (view_host_->view().held_at(seq_, shards_.plan().number(s)) != nullptr) return;
   if (shards_.is_backup(host_->self())) return offer(s);
-  if (!mine.contribution.empty() || contribute_at_) return;
-  mine.contributed_in = view_host_->view().number;
-  // See Note [hesitation of a member without shards].
-  if (!call_.policy.rebalance || view_host_->view().is_owner(host_->self()))
-    return post_contribution(s, 0, shards_.plan().num_bytes(s), kContributionToken, {});
-  if (!paced_sends_)
-    paced_sends_.emplace(shards_.plan().num_shards(), contribution_bytes());
-  paced_sends_->begin(s, shards_.plan().num_bytes(s));
-  send_paced();
-}
-
-void PartialAllreduce::post_contribution(int32_t s, size_t begin, size_t end,
-                                         uint32_t token,
-                                         std::span<const std::byte> extra) {
-  PartialShard& mine = shards_.at(s);
-  ++contributions_in_flight_;
-  // Only the first piece carries the call.
-  mine.contribution.push_back(post(mine.owner, FrameKind::kContrib, s,
-                                   local_.input + shards_.plan().first_byte(s) + begin,
-                                   end - begin, begin, shards_.plan().num_bytes(s),
-                                   begin == 0, token, extra));
-}
-
-void PartialAllreduce::send_paced() {
-  if (!paced_sends_ || !may_contribute() || is_over() || has_failed()) return;
-  while (const auto piece = paced_sends_->next())
-    post_contribution(piece->stream, piece->begin, piece->end,
-                      kFirstPieceToken + static_cast<uint32_t>(piece->stream), {});
-}
-
-// This member's contribution to the shard is not needed any more.
-void PartialAllreduce::withdraw(int32_t s) {
-  if (paced_sends_) paced_sends_->end(s);
-  for (const auto id : std::exchange(shards_.at(s).contribution, {}))
-    cancelled_bytes_ += host_->cancel(shards_.at(s).owner, id);
+  contributions_.give(s);
 }
 
 // ---- frames ----
@@ -192,7 +130,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
     AIKIDO_TRY(read_mask(mine, rest));
     // A skipped contribution is useless, so its rest is not sent.
     if (shards_.is_backup(host_->self()) || !shards_.is_in_time(mine, host_->self()))
-      withdraw(s);
+      contributions_.withdraw(s);
     note_mask(s);
   } else if (header.offset != mine.bytes) {
     if (!is_now) return nowhere;
@@ -363,35 +301,26 @@ void PartialAllreduce::expose_if_done() {
   set_over();
   for (const int32_t s : shards_.live()) results_.send_to_late(s);
   succeed(make_outcome());
-  if (contributions_in_flight_ == 0) release_caller();
+  if (!contributions_.are_on_their_way()) release_caller();
 }
 
 Outcome PartialAllreduce::make_outcome() const {
   Outcome outcome = outcome_of(call_, host_->self(), host_->size(), shards_.results());
-  outcome.cancelled_bytes = cancelled_bytes_;
+  outcome.cancelled_bytes = contributions_.cancelled_bytes();
   outcome.was_committed = was_committed_;
   return outcome;
 }
 
 void PartialAllreduce::on_message_sent(uint32_t token) {
-  // Tokens are grouped: contributions, pieces of results, pieces of paced
-  // contributions.
   if (token >= kFirstResultToken && token < kFirstPieceToken) {
     const auto number = static_cast<int32_t>(token - kFirstResultToken);
     const int32_t s = number / host_->size();
     if (s < shards_.plan().size()) on_piece_sent(s, Rank(number % host_->size()));
     return;
   }
-  if (token >= kFirstPieceToken) {
-    const auto s = static_cast<int32_t>(token - kFirstPieceToken);
-    if (paced_sends_ && s < shards_.plan().size()) paced_sends_->on_left(s);
-    send_paced();
-  } else if (token != kContributionToken) {
-    return;
-  }
   // The caller's memory is free once all contributions have left. Slow receivers of
   // results do not matter, because results have memory of their own.
-  if (--contributions_in_flight_ == 0 && is_over()) release_caller();
+  if (contributions_.on_left(token) && is_over()) release_caller();
 }
 
 std::vector<Rank> PartialAllreduce::missing() const {
@@ -434,6 +363,7 @@ std::vector<Rank> PartialAllreduce::awaited() const {
 // own contribution. Nobody waits for its contribution.
 void PartialAllreduce::skip_through() {
   is_skipped_ = true;
+  contributions_.lose_input();
   for (const int32_t s : shards_.live()) {
     PartialShard& mine = shards_.at(s);
     if (mine.own && !mine.own->is_closed) {

@@ -41,8 +41,8 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/skippable/contributions.h"
 #include "collectives/skippable/incoming_frames.h"
-#include "collectives/skippable/paced_sends.h"
 #include "collectives/skippable/partial_shards.h"
 #include "collectives/skippable/result_sends.h"
 #include "collectives/skippable_operation.h"
@@ -89,14 +89,15 @@ class PartialAllreduce final : public SkippableOperation {
     return kind == transport::FrameKind::kContrib;
   }
   size_t chunk_of(transport::FrameKind kind) const override {
-    return kind == transport::FrameKind::kContrib ? contribution_bytes() : 0;
+    return kind == transport::FrameKind::kContrib ? contributions_.frame_bytes() : 0;
   }
   size_t num_receivers(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kResult ? results_.num_receivers() : 1;
   }
   uint32_t edition() const override { return results_.edition(); }
-  size_t contribution_bytes() const;
-  size_t piece_bytes() const;
+  size_t piece_bytes() const {
+    return shards_.piece_bytes(view_host_->view(), host_->settings().chunk_bytes);
+  }
   size_t least_shard() const;
   void cut();
   void on_removed();
@@ -109,15 +110,8 @@ class PartialAllreduce final : public SkippableOperation {
   void note_progress();
   void take_over(int32_t s);
   void let_go(int32_t s);
-  bool may_contribute() const;
-  static constexpr size_t kLatePiece = 32 << 10;
-  Duration hesitation_here() const;
   void contribute_all();
   void contribute(int32_t s);
-  void post_contribution(int32_t s, size_t begin, size_t end, uint32_t token,
-                         std::span<const std::byte> extra);
-  void send_paced();
-  void withdraw(int32_t s);
   bool is_stale(Rank from, const transport::FrameHeader& header) const;
   Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
                                         int32_t s, std::span<const std::byte> rest);
@@ -177,14 +171,11 @@ class PartialAllreduce final : public SkippableOperation {
   PartialShards shards_;
   IncomingFrames incoming_;
   ResultSends results_;
+  Contributions contributions_;
   std::vector<std::optional<int32_t>> said_;  // by backup: its computed data shard
   RankSet computed_;                          // members with late callers
   bool is_partial_ = false;                   // some shard is not full
   bool is_charged_ = false;                   // some shard is charged
-  bool is_input_gone_ = false;  // a dropped result was written over the input
-  size_t contributions_in_flight_ = 0;
-  std::optional<PacedSends> paced_sends_;  // paces the contributions, if they are paced
-  uint64_t cancelled_bytes_ = 0;
   bool was_committed_ = false, is_skipped_ = false, looks_again_ = false;
   // Time from which a missing owner can be measured, and the finding of the pace.
   TimePoint ready_at_{};
@@ -194,7 +185,6 @@ class PartialAllreduce final : public SkippableOperation {
   bool has_quorum_ = false;             // enough members for a quorum had called
   bool has_suspected_ = false, are_too_few_ = false;  // in this view
   int num_tries_ = 0;                                 // in this view, to restore owners
-  std::optional<TimePoint> contribute_at_;            // earliest time to contribute
   int num_views_ = 0;                                 // views since the beginning
   bool was_anew_ = false;  // except a view that cut the operation anew
 };

@@ -71,8 +71,8 @@ void PartialAllreduce::contribute_as_backup(int32_t s) {
   if (!mine.contribution.empty()) return;
   mine.contributed_in = view_host_->view().number;
   view_host_->note_given(shards_.plan().num_bytes(s));
-  post_contribution(s, 0, shards_.plan().num_bytes(s), kContributionToken,
-                    extra_of(local_.data_shard));
+  contributions_.post_bytes(s, 0, shards_.plan().num_bytes(s), kContributionToken,
+                            extra_of(local_.data_shard));
 }
 
 void PartialAllreduce::offer(int32_t s) {
@@ -86,7 +86,9 @@ void PartialAllreduce::offer(int32_t s) {
 // The owner has asked for the contribution that this member offered.
 void PartialAllreduce::give(int32_t s) {
   const PartialShard& mine = shards_.at(s);
-  if (!shards_.is_backup(host_->self()) || !may_contribute() || is_over()) return;
+  if (!shards_.is_backup(host_->self()) || !contributions_.may_contribute() ||
+      is_over())
+    return;
   if (!mine.is_received && mine.mask.count() == 0) contribute_as_backup(s);
 }
 
@@ -204,7 +206,7 @@ void PartialAllreduce::compare_copies(int32_t s) {
   const OwnedShard& own = *shards_.at(s).own;
   const auto bytes_of = [&](Rank r) -> const std::byte* {
     if (r == host_->self())
-      return is_started() && !is_input_gone_
+      return is_started() && contributions_.has_input()
                  ? local_.input + shards_.plan().first_byte(s)
                  : nullptr;
     return own.has(r) ? own.bytes_of(r) : nullptr;

@@ -17,11 +17,6 @@ using transport::FrameHeader;
 using transport::FrameKind;
 
 namespace {
-// If a member owns nothing, its late contribution arrives while the result is sent, so
-// pieces are small: 1/kPieces of a shard. A frame costs as much as a few kilobytes, so
-// pieces are not below kLeastPiece.
-constexpr size_t kPieces = 128;
-constexpr size_t kLeastPiece = 8 << 10;
 // Results for late members wait for those of the others. They wait at most this long,
 // or as long as the operation has taken, whichever is longer.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
@@ -80,7 +75,7 @@ void PartialAllreduce::take_over(int32_t s) {
 // Members whose contributions may still come.
 RankSet PartialAllreduce::expected() const {
   RankSet ranks = shards_.participants();
-  if (is_skipped_ || is_input_gone_) ranks.erase(host_->self());
+  if (!contributions_.has_input()) ranks.erase(host_->self());
   shards_.participants().for_each([&](Rank r) {
     if (r != host_->self() && view_host_->acked_by(r) >= seq_.value) ranks.erase(r);
   });
@@ -133,23 +128,6 @@ void PartialAllreduce::let_go(int32_t s) {
   shards_.at(s).own.reset();
 }
 
-// Size of the pieces that are folded and sent: whole elements.
-size_t PartialAllreduce::piece_bytes() const {
-  const size_t element = size_of(call_.dtype);
-  const size_t chunk = host_->settings().chunk_bytes / element * element;
-  const auto& owners = view_host_->view().cut_of(seq_).owners;
-  if (!call_.policy.rebalance || std::ssize(owners) == host_->size()) return chunk;
-  const size_t piece = std::max(shards_.plan().num_bytes(0) / kPieces, kLeastPiece);
-  return std::min(chunk, piece / element * element);
-}
-
-// See Note [hesitation of a member without shards].
-size_t PartialAllreduce::contribution_bytes() const {
-  const size_t piece = piece_bytes();
-  return view_host_->view().is_owner(host_->self()) ? piece
-                                                    : std::min(piece, kLatePiece);
-}
-
 // Folds the pieces for which all members' bytes have arrived. So most of the work is
 // done before the close. A given-up result is not overwritten, because it may become
 // valid again.
@@ -195,10 +173,7 @@ void PartialAllreduce::send_ahead(int32_t s) {
 }
 
 void PartialAllreduce::on_time(TimePoint now) {
-  if (contribute_at_ && *contribute_at_ <= now) {
-    contribute_at_.reset();
-    contribute_all();
-  }
+  if (contributions_.end_hesitation(now)) contribute_all();
   for (const int32_t s : shards_.live()) {
     close_if_due(s);
     results_.send_to_late(s);
@@ -210,8 +185,9 @@ void PartialAllreduce::on_time(TimePoint now) {
 
 std::optional<TimePoint> PartialAllreduce::next_look() const {
   std::optional<TimePoint> earliest = next_watch();
-  if (contribute_at_ && (!earliest || *contribute_at_ < *earliest))
-    earliest = contribute_at_;
+  const auto hesitates_until = contributions_.hesitates_until();
+  if (hesitates_until && (!earliest || *hesitates_until < *earliest))
+    earliest = hesitates_until;
   if (view_host_->is_promised()) return earliest;
   if (looks_again_) return host_->clock().now();
   for (const PartialShard& mine : shards_.all()) {

@@ -8,6 +8,14 @@
 
 namespace aikido::collectives {
 
+namespace {
+// If a member owns nothing, its late contribution arrives while the result is sent, so
+// pieces are small: 1/kPieces of a shard. A frame costs as much as a few kilobytes, so
+// pieces are not below kLeastPiece.
+constexpr size_t kPieces = 128;
+constexpr size_t kLeastPiece = 8 << 10;
+}  // namespace
+
 void PartialShard::take(ResultHeader header) {
   mask = std::move(header.mask);
   stand_ins = std::move(header.stand_ins);
@@ -81,6 +89,16 @@ std::vector<OwnedResultHeader> PartialShards::results() const {
            std::pair(b.first_element, b.num_elements);
   });
   return known;
+}
+
+size_t PartialShards::piece_bytes(const membership::View& view,
+                                  size_t chunk_bytes) const {
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = chunk_bytes / element * element;
+  const auto& owners = view.cut_of(seq_).owners;
+  if (!call_.policy.rebalance || std::ssize(owners) == size_) return chunk;
+  const size_t piece = std::max(plan_.num_bytes(0) / kPieces, kLeastPiece);
+  return std::min(chunk, piece / element * element);
 }
 
 // ---- members ----

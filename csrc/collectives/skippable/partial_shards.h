@@ -79,6 +79,8 @@ class PartialShards {
   int32_t in_turn(size_t i) const {
     return live_[(static_cast<size_t>(self_.value) + 1 + i) % live_.size()];
   }
+  // Size of the pieces that are folded and sent: whole elements, at most `chunk_bytes`.
+  size_t piece_bytes(const membership::View& view, size_t chunk_bytes) const;
   // Shards without a result here.
   int32_t num_left() const { return num_left_; }
   // The result of shard s has arrived here, or was closed here for good.

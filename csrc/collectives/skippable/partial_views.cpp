@@ -24,7 +24,7 @@ bool PartialAllreduce::is_owner(Rank rank) const {
 
 // Starts again with the cut of the view.
 void PartialAllreduce::cut() {
-  paced_sends_.reset();
+  contributions_.end_pacing();
   shards_.cut(view_host_->view(), least_shard());
   divide();
   for (const int32_t s : shards_.live())
@@ -49,7 +49,7 @@ void PartialAllreduce::divide() {
                view.held_at(seq_, shards_.plan().number(s)) != nullptr;
       },
       [&](int32_t s) {
-        withdraw(s);
+        contributions_.withdraw(s);
         results_.cancel(s);
         let_go(s);
         incoming_.drop(shards_.at(s).owner, FrameKind::kResult, s);
@@ -58,7 +58,7 @@ void PartialAllreduce::divide() {
 
 void PartialAllreduce::let_go_all() {
   for (const int32_t s : shards_.live()) {
-    withdraw(s);
+    contributions_.withdraw(s);
     results_.cancel(s);
     let_go(s);
   }
@@ -94,7 +94,8 @@ void PartialAllreduce::on_removed() {
   // In place, a received shard has overwritten the input, so it cannot be contributed
   // again.
   if (is_started() && local_.input == local_.output)
-    for (const int32_t s : shards_.live()) is_input_gone_ |= shards_.at(s).is_received;
+    for (const int32_t s : shards_.live())
+      if (shards_.at(s).is_received) contributions_.lose_input();
   shards_.forget_results();
 }
 
@@ -129,7 +130,7 @@ void PartialAllreduce::on_view() {
     // Two copies of a data shard may differ here. Then all members have been told.
     if (has_failed()) return;
   }
-  send_paced();
+  contributions_.send_paced();
   note_progress();
   have_own();
   expose_if_done();
@@ -155,7 +156,7 @@ void PartialAllreduce::renew(int32_t s) {
   const bool is_sent = !mutated(Mutation::kCountTwice) &&
                        mine.contributed_in + 1 == view_host_->view().number &&
                        owner == mine.owner && !mine.contribution.empty();
-  if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
+  if (!is_sent && !mutated(Mutation::kNoResend)) contributions_.withdraw(s);
   mine.contributed_in = view_host_->view().number;
   if (owner != mine.owner && !view_host_->view().is_owner(mine.owner))
     shards_.note_moved(mine.owner);
