@@ -30,8 +30,9 @@ PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
       incoming_(host, seq),
       results_(*this, group_policy_.history(), shards_),
       contributions_(*this, group_policy_.history(), shards_),
-      said_(static_cast<size_t>(host->size() - shards_.num_data_shards())),
-      computed_(host->size()) {
+      called_(*this, shards_),
+      suspicion_(*this, group_policy_, shards_, incoming_, called_),
+      said_(static_cast<size_t>(host->size() - shards_.num_data_shards())) {
   cut();
 }
 
@@ -39,7 +40,7 @@ Status PartialAllreduce::on_start() {
   // For the outcome: the results were decided before this member called.
   was_committed_ = is_committed();
   if (shards_.is_backup(host_->self())) said(host_->self()) = local_.data_shard;
-  note_progress();
+  suspicion_.on_progress();
   contributions_.hesitate();
   // Results that arrived before the call are delivered now.
   for (const int32_t s : shards_.live())
@@ -174,7 +175,7 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
       std::memcpy(local_.output + shards_.plan().first_byte(s),
                   results_.memory() + shards_.plan().first_byte(s), mine.bytes);
     if (mine.bytes == header.total_bytes) {
-      note_lag();
+      suspicion_.note_lag();
       on_received(s);
       have_own();
     }
@@ -209,7 +210,7 @@ void PartialAllreduce::note_mask(int32_t s) {
   if (shards_.is_full(shards_.at(s))) return;
   pass_by_missing(shards_.at(s).mask);
   // From the first partial shard on, owners need acknowledgements.
-  if (std::exchange(is_partial_, true)) return;
+  if (shards_.note_partial()) return;
   for (const int32_t other : shards_.live())
     if (shards_.at(other).is_received) acknowledge(other);
 }
@@ -225,10 +226,10 @@ void PartialAllreduce::on_received(int32_t s) {
   shards_.note_received(s);
   // The contributions are folded, so their memory is released.
   let_go(s);
-  note_progress();
+  suspicion_.on_progress();
   commit(shards_.at(s), charge(s));
   copy_to_caller(s);
-  if (is_partial_) acknowledge(s);
+  if (shards_.is_partial()) acknowledge(s);
 }
 
 bool PartialAllreduce::is_decided() const {

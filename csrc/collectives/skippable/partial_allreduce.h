@@ -41,12 +41,13 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/skippable/called_members.h"
 #include "collectives/skippable/contributions.h"
 #include "collectives/skippable/incoming_frames.h"
 #include "collectives/skippable/partial_shards.h"
+#include "collectives/skippable/partial_suspicion.h"
 #include "collectives/skippable/result_sends.h"
 #include "collectives/skippable_operation.h"
-#include "straggler/pace.h"
 
 namespace aikido::collectives {
 
@@ -107,7 +108,6 @@ class PartialAllreduce final : public SkippableOperation {
   RankSet expected() const;
   bool is_needed() const;
   void renew(int32_t s);
-  void note_progress();
   void take_over(int32_t s);
   void let_go(int32_t s);
   void contribute_all();
@@ -153,39 +153,17 @@ class PartialAllreduce final : public SkippableOperation {
   void compare_copies(int32_t s);
   void commit(const PartialShard& shard, uint64_t charge);
 
-  // Waiting for owners.
-  void note_lag();
-  void watch();
-  std::optional<TimePoint> suspicion() const;
-  std::optional<TimePoint> next_watch() const;
-  bool are_most_here() const;
-  std::optional<uint64_t> bytes_here(int32_t s) const;
-  void look_at_result(TimePoint due);
-  TimePoint due_by_pace(TimePoint due) const;
-  bool has_late_caller(Rank owner) const;
-  bool is_late_itself(Rank owner) const;
-  Duration waited_in_vain() const;
-
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
   PartialShards shards_;
   IncomingFrames incoming_;
   ResultSends results_;
   Contributions contributions_;
+  CalledMembers called_;
+  OwnerSuspicion suspicion_;
   std::vector<std::optional<int32_t>> said_;  // by backup: its computed data shard
-  RankSet computed_;                          // members with late callers
-  bool is_partial_ = false;                   // some shard is not full
   bool is_charged_ = false;                   // some shard is charged
   bool was_committed_ = false, is_skipped_ = false, looks_again_ = false;
-  // Time from which a missing owner can be measured, and the finding of the pace.
-  TimePoint ready_at_{};
-  std::optional<straggler::Pace> pace_;
-  straggler::Pace::Finding found_{};
-  std::optional<TimePoint> fewest_at_;  // time when enough members had called
-  bool has_quorum_ = false;             // enough members for a quorum had called
-  bool has_suspected_ = false, are_too_few_ = false;  // in this view
-  int num_tries_ = 0;                                 // in this view, to restore owners
-  int num_views_ = 0;                                 // views since the beginning
   bool was_anew_ = false;  // except a view that cut the operation anew
 };
 

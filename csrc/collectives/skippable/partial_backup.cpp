@@ -101,11 +101,11 @@ void PartialAllreduce::start_policy(int32_t s) {
         // In a later view, the owner does not wait for members that were late for other
         // shards.
         seq_, call_.bytes(),
-        num_views_ == 0 ? RankSet(host_->size()) : shards_.late_elsewhere(),
+        shards_.num_views() == 0 ? RankSet(host_->size()) : shards_.late_elsewhere(),
         max_stand_ins(call_, host_->size()));
     own.backups = policy.get();
     own.policy = std::move(policy);
-  } else if (num_views_ == 0) {
+  } else if (shards_.num_views() == 0) {
     RankSet owners(host_->size());
     for (const PartialShard& each : shards_.all())
       if (each.is_live) owners.insert(each.owner);
@@ -117,12 +117,11 @@ void PartialAllreduce::start_policy(int32_t s) {
   const membership::View& view = view_host_->view();
   // In a new view the first callers are only the members that heard of it first, so a
   // quorum is required.
-  if (num_views_ > 0 ||
+  if (shards_.num_views() > 0 ||
       2 * std::ssize(view.cut_of(seq_).owners) <= view.members.count())
     own.policy->require_quorum();
   for (int32_t r = 0; r < host_->size(); ++r)
-    if (r == host_->self().value ? is_started()
-                                 : host_->called_by(Rank(r)) >= seq_.value)
+    if (called_.has_called(Rank(r)))
       own.policy->on_called(Rank(r), host_->clock().now());
 }
 

@@ -179,12 +179,12 @@ void PartialAllreduce::on_time(TimePoint now) {
     results_.send_to_late(s);
   }
   if (looks_again_ && !view_host_->is_promised()) have_own();
-  watch();
+  suspicion_.watch();
   expose_if_done();
 }
 
 std::optional<TimePoint> PartialAllreduce::next_look() const {
-  std::optional<TimePoint> earliest = next_watch();
+  std::optional<TimePoint> earliest = suspicion_.next_watch();
   const auto hesitates_until = contributions_.hesitates_until();
   if (hesitates_until && (!earliest || *hesitates_until < *earliest))
     earliest = hesitates_until;
@@ -306,12 +306,8 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   mine.late_due = in_time.count() > 0 ? now + std::max(kLateDelay, took) : now;
   results_.send_to_late(s);
   note_mask(s);
-  note_progress();
-  if (is_started() && num_views_ == 0 &&
-      std::all_of(
-          shards_.all().begin(), shards_.all().end(),
-          [](const PartialShard& other) { return other.is_received || other.own; }))
-    group_policy_.owner_watch().on_lag(shards_.plan().num_bytes(0), Duration::zero());
+  suspicion_.on_progress();
+  suspicion_.note_close();
   have_own();
 }
 
@@ -374,24 +370,7 @@ void PartialAllreduce::on_called(Rank rank) {
     if (mine.own && !mine.own->is_closed)
       mine.own->policy->on_called(rank, host_->clock().now());
   if (rank != host_->self()) results_.send_to_caller(rank);
-  const TimePoint now = host_->clock().now();
-  if (fewest_at_ && now - *fewest_at_ > call_.policy.floor) computed_.insert(rank);
-  if (has_quorum_) return;
-  int32_t called = 0;
-  int32_t backups = 0;    // backups that have called
-  int32_t uncovered = 0;  // data shards that backups can cover
-  if (call_.policy.has_stand_ins())
-    shards_.wanted().for_each(
-        [&](Rank r) { uncovered += shards_.participants().contains(r) ? 0 : 1; });
-  shards_.participants().for_each([&](Rank r) {
-    if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value)
-      ++(shards_.is_backup(r) ? backups : called);
-  });
-  called += std::min(backups, uncovered);
-  if (!fewest_at_ && called >= straggler::fewest_of(call_.policy, host_->size()))
-    fewest_at_ = now;
-  has_quorum_ = called >= straggler::quorum_of(call_.policy, host_->size());
-  if (has_quorum_) note_progress();
+  if (called_.on_called(rank, host_->clock().now())) suspicion_.on_progress();
 }
 
 }  // namespace aikido::collectives

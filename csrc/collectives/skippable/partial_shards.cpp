@@ -181,6 +181,13 @@ void PartialShards::replace(const membership::View& view,
   num_left_ += parts.end - parts.begin - 1;
 }
 
+void PartialShards::on_view(bool is_anew) {
+  if (!is_anew) ++num_views_;
+  is_partial_ = false;
+  for (const PartialShard& mine : shards_)
+    if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
+}
+
 void PartialShards::list_live() {
   live_.clear();
   for (int32_t s = 0; s < plan_.size(); ++s) {

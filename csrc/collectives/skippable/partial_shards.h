@@ -121,6 +121,10 @@ class PartialShards {
   // True if the result contains this member's own contribution, and not that of a
   // stand-in. Backups are never late. Requires: the mask is known.
   bool is_in_time(const PartialShard& shard, Rank rank) const;
+  // Some shard is not full, in this view.
+  bool is_partial() const { return is_partial_; }
+  // A shard is not full. Returns true if that was known before.
+  bool note_partial() { return std::exchange(is_partial_, true); }
   // True if the member's own contribution was too late for some shard, with or without
   // a stand-in.
   bool is_late(Rank rank) const;
@@ -149,6 +153,11 @@ class PartialShards {
     }
     list_live();
   }
+  // The view has changed, and the shards are those of the new view. `is_anew`: the
+  // operation is new in it.
+  void on_view(bool is_anew);
+  // Views since the beginning, except those in which the operation was new.
+  int num_views() const { return num_views_; }
   // The owner lost a shard because it was too slow.
   void note_moved(Rank owner) { moved_.insert(owner); }
 
@@ -168,7 +177,9 @@ class PartialShards {
   int32_t num_left_ = 0;
   RankSet participants_;
   RankSet wanted_;  // with backups: data shards
-  RankSet moved_;   // owners that were too slow and lost a shard
+  bool is_partial_ = false;
+  int num_views_ = 0;
+  RankSet moved_;  // owners that were too slow and lost a shard
 };
 
 }  // namespace aikido::collectives

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-//
-// Skippable allreduce, the watch on other owners: suspects an owner if its result is
-// missing for too long.
+#include "collectives/skippable/partial_suspicion.h"
 
 #include <algorithm>
-
-#include "collectives/skippable/partial_allreduce.h"
 
 namespace aikido::collectives {
 
@@ -28,15 +24,14 @@ bool has_idle_members(const membership::View& view) {
 
 }  // namespace
 
-void PartialAllreduce::note_progress() {
+void OwnerSuspicion::on_progress() {
   ready_at_ = host_->clock().now();
   pace_.emplace(straggler::Pace::Of::kResult, kLeastWait);
   found_ = {};
 }
 
-// The result of another owner is complete: notes how long the last result took.
-void PartialAllreduce::note_lag() {
-  if (!is_started() || num_views_ > 0) return;
+void OwnerSuspicion::note_lag() {
+  if (!is_started() || shards_.num_views() > 0) return;
   // A closed shard of this member is not missing, although it counts as received only
   // when another member has acknowledged it.
   int32_t num_missing = 0;
@@ -45,6 +40,27 @@ void PartialAllreduce::note_lag() {
       return;
   group_policy_.owner_watch().on_lag(shards_.plan().num_bytes(0),
                                      host_->clock().now() - ready_at_);
+}
+
+void OwnerSuspicion::note_close() {
+  if (is_started() && shards_.num_views() == 0 &&
+      std::all_of(
+          shards_.all().begin(), shards_.all().end(),
+          [](const PartialShard& other) { return other.is_received || other.own; }))
+    group_policy_.owner_watch().on_lag(shards_.plan().num_bytes(0), Duration::zero());
+}
+
+void OwnerSuspicion::on_view() {
+  state_ = State::kWatching;
+  num_tries_ = 0;
+}
+
+RankSet OwnerSuspicion::missing_owners() const {
+  RankSet missing(host_->size());
+  for (const int32_t s : shards_.live())
+    if (!shards_.at(s).is_received && !shards_.at(s).own)
+      missing.insert(shards_.at(s).owner);
+  return missing;
 }
 
 // Note [when an owner is suspected]
@@ -69,10 +85,11 @@ void PartialAllreduce::note_lag() {
 //   If too few results are here to tell, or too few owners would remain, a member that
 // owns nothing gets shards again. The new view then excludes the member that stands
 // still, and has one more member to compare with.
-std::optional<TimePoint> PartialAllreduce::suspicion() const {
-  if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
+std::optional<TimePoint> OwnerSuspicion::suspicion() const {
+  if (!is_started() || is_over() || has_failed() || state_ == State::kSuspected)
+    return std::nullopt;
   if (view_host_->is_promised() || !view_host_->view().has(host_->self()) ||
-      !has_quorum_)
+      !called_.has_quorum())
     return std::nullopt;
   // A late member gets its results late, so it cannot judge others.
   if (!view_host_->view().is_owner(host_->self()) || shards_.is_late(host_->self()))
@@ -110,7 +127,9 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   const Duration took =
       shards_.has_one_owner() ? group_policy_.ceiling() : ready_at_ - local_.called_at;
   // The mask of a long shard may have been sent before the close.
-  const bool goes_ahead = shards_.plan().num_bytes(0) > piece_bytes();
+  const bool goes_ahead =
+      shards_.plan().num_bytes(0) >
+      shards_.piece_bytes(view_host_->view(), host_->settings().chunk_bytes);
   const bool may_wait = std::any_of(
       shards_.all().begin(), shards_.all().end(), [&](const PartialShard& s) {
         const bool is_closed =
@@ -129,7 +148,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   }
   // As long as all else in two cases: full sums (their results are already arriving),
   // and a new owner, which gets all contributions once more.
-  const bool is_generous = call_.policy.rebalance || num_views_ > 0;
+  const bool is_generous = call_.policy.rebalance || shards_.num_views() > 0;
   Duration patience = is_generous ? std::max(took, call_.policy.floor)
                                   : group_policy_.owner_watch().deadline(
                                         shards_.plan().num_bytes(0), took);
@@ -138,14 +157,14 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (goes_ahead) patience = std::max(patience, took / 2);
   patience = std::min(group_policy_.ceiling(), patience);
   const Duration spared =
-      is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
-  return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
-         spared;
+      shards_.is_partial() ? std::min(patience, waited_in_vain()) : Duration::zero();
+  return ready_at_ + patience * (1 << std::min(shards_.num_views(), kMaxDoublings)) +
+         waited - spared;
 }
 
 // See Note [when an owner is suspected].
-bool PartialAllreduce::are_most_here() const {
-  if (are_too_few_) return false;
+bool OwnerSuspicion::are_most_here() const {
+  if (state_ == State::kTooFew) return false;
   RankSet owners(host_->size()), missing(host_->size());
   for (const int32_t s : shards_.live()) {
     const PartialShard& mine = shards_.at(s);
@@ -159,11 +178,11 @@ bool PartialAllreduce::are_most_here() const {
 
 // Shortest time that other shards have waited in vain for the contributions of the
 // missing owners.
-Duration PartialAllreduce::waited_in_vain() const {
+Duration OwnerSuspicion::waited_in_vain() const {
   Duration shortest = Duration::max();
   for (const PartialShard& mine : shards_.all()) {
     if (mine.is_received || mine.own) continue;
-    if (has_late_caller(mine.owner)) return {};
+    if (called_.is_late_caller(mine.owner)) return {};
     Duration longest{};
     for (const PartialShard& other : shards_.all())
       if (other.mask.count() > 0 && !shards_.is_in_time(other, mine.owner))
@@ -173,12 +192,8 @@ Duration PartialAllreduce::waited_in_vain() const {
   return shortest;
 }
 
-bool PartialAllreduce::has_late_caller(Rank owner) const {
-  return computed_.contains(owner) || host_->called_by(owner) < seq_.value;
-}
-
-bool PartialAllreduce::is_late_itself(Rank owner) const {
-  if (has_late_caller(owner)) return false;
+bool OwnerSuspicion::is_late_itself(Rank owner) const {
+  if (called_.is_late_caller(owner)) return false;
   // Late for more shards than in time: this owner is slow itself.
   int32_t num_in = 0, num_out = 0;
   for (const PartialShard& other : shards_.all())
@@ -188,7 +203,7 @@ bool PartialAllreduce::is_late_itself(Rank owner) const {
 }
 
 // Received bytes of a result. Empty: its link is receiving something else.
-std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
+std::optional<uint64_t> OwnerSuspicion::bytes_here(int32_t s) const {
   const Rank owner = shards_.at(s).owner;
   const auto in_frame = incoming_.num_received(owner, FrameKind::kResult, s);
   if (!in_frame) return std::nullopt;
@@ -201,7 +216,7 @@ std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
 // the wait. A result that will be complete within slack times the wait is waited for,
 // because to move its shard would cost more. This happens for an owner that called
 // late, and for the slowest owner if all uplinks have become slow at once.
-void PartialAllreduce::look_at_result(TimePoint due) {
+void OwnerSuspicion::look_at_result(TimePoint due) {
   const Duration wait = due - ready_at_, after = host_->clock().now() - ready_at_;
   const auto look = pace_->next_look(wait);
   const auto s = shards_.only_missing();
@@ -211,14 +226,14 @@ void PartialAllreduce::look_at_result(TimePoint due) {
   if (!found.empty()) found_ = found.front();
 }
 
-TimePoint PartialAllreduce::due_by_pace(TimePoint due) const {
+TimePoint OwnerSuspicion::due_by_pace(TimePoint due) const {
   using enum straggler::Pace::Finding;
   if (found_ == kNothing || !are_most_here()) return due;
   if (found_ == kTooSlow) return ready_at_;
   return ready_at_ + scaled(due - ready_at_, call_.policy.slack);
 }
 
-std::optional<TimePoint> PartialAllreduce::next_watch() const {
+std::optional<TimePoint> OwnerSuspicion::next_watch() const {
   const auto due = suspicion();
   if (!due) return due;
   const auto look = pace_->next_look(*due - ready_at_);
@@ -226,22 +241,20 @@ std::optional<TimePoint> PartialAllreduce::next_watch() const {
                                         : due_by_pace(*due);
 }
 
-void PartialAllreduce::watch() {
+void OwnerSuspicion::watch() {
   const auto due = suspicion();
   if (!due) return;
   look_at_result(*due);
   if (due_by_pace(*due) > host_->clock().now()) return;
-  RankSet missing(host_->size());
-  for (const int32_t s : shards_.live())
-    if (!shards_.at(s).is_received && !shards_.at(s).own)
-      missing.insert(shards_.at(s).owner);
+  const RankSet missing = missing_owners();
   if (!are_most_here()) {
     ++num_tries_;
     missing.for_each([&](Rank r) { view_host_->restore_owners(r); });
     return;
   }
-  missing.for_each([&](Rank r) { has_suspected_ |= view_host_->suspect(r); });
-  are_too_few_ = !has_suspected_;
+  bool has_suspected = false;
+  missing.for_each([&](Rank r) { has_suspected |= view_host_->suspect(r); });
+  state_ = has_suspected ? State::kSuspected : State::kTooFew;
 }
 
 }  // namespace aikido::collectives

@@ -119,19 +119,15 @@ void PartialAllreduce::on_view() {
     cut();
   }
   shards_.set_participants(view_host_->view());
-  is_partial_ = false;
-  has_suspected_ = are_too_few_ = false;
-  num_tries_ = 0;
-  if (!is_anew) ++num_views_;
-  for (const PartialShard& mine : shards_.all())
-    if (mine.mask.count() > 0 && !shards_.is_full(mine)) is_partial_ = true;
+  shards_.on_view(is_anew);
+  suspicion_.on_view();
   for (size_t i = 0; i < shards_.live().size(); ++i) {
     renew(shards_.in_turn(i));
     // Two copies of a data shard may differ here. Then all members have been told.
     if (has_failed()) return;
   }
   contributions_.send_paced();
-  note_progress();
+  suspicion_.on_progress();
   have_own();
   expose_if_done();
 }

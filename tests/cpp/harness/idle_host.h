@@ -56,7 +56,7 @@ class IdleHost final : public collectives::ViewHost {
   bool has_gone(Rank) const override { return false; }
   bool suspect(Rank) override { return true; }
   void restore_owners(Rank) override {}
-  uint64_t called_by(Rank) const override { return 0; }
+  uint64_t called_by(Rank) const override { return called; }
   uint64_t acked_by(Rank) const override { return 0; }
   void fail_everywhere(Seq, const Status&) override {}
   void note_share(Rank, size_t, size_t) override {}
@@ -66,6 +66,7 @@ class IdleHost final : public collectives::ViewHost {
 
   ManualClock manual_clock;
   bool takes_at_once = false;
+  uint64_t called = 0;  // last operation that each other rank has called
   std::vector<transport::OutMessage> queued, gone;  // messages that were sent at once
 
  private:
