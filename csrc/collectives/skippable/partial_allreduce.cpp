@@ -31,15 +31,15 @@ PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
       results_(*this, group_policy_.history(), shards_),
       contributions_(*this, group_policy_.history(), shards_),
       called_(*this, shards_),
-      suspicion_(*this, group_policy_, shards_, incoming_, called_),
-      said_(static_cast<size_t>(host->size() - shards_.num_data_shards())) {
+      backups_(*this, group_policy_, shards_, contributions_),
+      suspicion_(*this, group_policy_, shards_, incoming_, called_) {
   cut();
 }
 
 Status PartialAllreduce::on_start() {
   // For the outcome: the results were decided before this member called.
   was_committed_ = is_committed();
-  if (shards_.is_backup(host_->self())) said(host_->self()) = local_.data_shard;
+  backups_.on_start();
   suspicion_.on_progress();
   contributions_.hesitate();
   // Results that arrived before the call are delivered now.
@@ -65,13 +65,13 @@ void PartialAllreduce::contribute(int32_t s) {
   PartialShard& mine = shards_.at(s);
   if (mine.owner == host_->self()) {
     if (!mine.own) return;
-    have_own_input(s);
+    backups_.have_own_input(s);
     fold_ahead(s);
     return close_if_due(s);
   }
   // The shard's result comes from its holder, without any contribution.
   if (view_host_->view().held_at(seq_, shards_.plan().number(s)) != nullptr) return;
-  if (shards_.is_backup(host_->self())) return offer(s);
+  if (shards_.is_backup(host_->self())) return backups_.offer(s);
   contributions_.give(s);
 }
 
@@ -157,7 +157,10 @@ Status PartialAllreduce::read_mask(PartialShard& mine,
 }
 
 void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
-  if (shards_.is_backup(from)) note_offer(from, header);
+  if (shards_.is_backup(from) && backups_.note_offer(from, header)) {
+    close_if_due(static_cast<int32_t>(header.shard));
+    expose_if_done();
+  }
   if (is_bare(header)) return;
   const auto s = static_cast<int32_t>(header.shard);
   // The bytes were discarded if the shard was dropped while they arrived.
@@ -166,7 +169,7 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   if (header.kind == FrameKind::kContrib) {
     if (!mine.own) return;
     if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed)
-      note_whole(s, from);
+      backups_.note_whole(s, from);
     fold_ahead(s);
     close_if_due(s);
   } else {
@@ -190,7 +193,7 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   if (!shards_.is_live(header.shard) || !view_host_->view().has(from)) return;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
   // The owner asks for the bytes that this backup has offered.
-  if (header.kind == FrameKind::kNeed && from == shards_.at(s).owner) give(s);
+  if (header.kind == FrameKind::kNeed && from == shards_.at(s).owner) backups_.give(s);
   OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr) return;
   if (header.kind == FrameKind::kAck) {
@@ -220,6 +223,22 @@ void PartialAllreduce::acknowledge(int32_t s) {
   if (mine.owner == host_->self() || view_host_->is_promised()) return;
   if (std::exchange(mine.is_acknowledged, true)) return;
   post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
+}
+
+void PartialAllreduce::commit(const PartialShard& mine, uint64_t charge) {
+  straggler::History& history = group_policy_.history();
+  if (!call_.policy.has_stand_ins())
+    // A primary with a stand-in counts as late, although its data shard is in the
+    // result.
+    return history.on_committed(seq_, mine.mask, charge);
+  RankSet in_time = mine.mask;
+  RankSet covered(host_->size());
+  for (const straggler::StandIn& stand_in : mine.stand_ins) {
+    in_time.erase(stand_in.data_shard);
+    covered.insert(stand_in.data_shard);
+    view_host_->note_stand_in(stand_in);
+  }
+  history.on_committed(seq_, in_time, covered, Rank(shards_.num_data_shards()), charge);
 }
 
 void PartialAllreduce::on_received(int32_t s) {
@@ -303,6 +322,11 @@ void PartialAllreduce::expose_if_done() {
   for (const int32_t s : shards_.live()) results_.send_to_late(s);
   succeed(make_outcome());
   if (!contributions_.are_on_their_way()) release_caller();
+}
+
+std::vector<Hole> PartialAllreduce::holes() const {
+  if (!call_.policy.has_stand_ins()) return {};
+  return holes_of(call_, host_->size(), make_outcome());
 }
 
 Outcome PartialAllreduce::make_outcome() const {

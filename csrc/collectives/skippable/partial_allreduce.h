@@ -44,6 +44,7 @@
 #include "collectives/skippable/called_members.h"
 #include "collectives/skippable/contributions.h"
 #include "collectives/skippable/incoming_frames.h"
+#include "collectives/skippable/partial_backup.h"
 #include "collectives/skippable/partial_shards.h"
 #include "collectives/skippable/partial_suspicion.h"
 #include "collectives/skippable/result_sends.h"
@@ -62,7 +63,7 @@ class PartialAllreduce final : public SkippableOperation {
   bool is_decided() const override;
   bool is_withheld() const override;
   int32_t most_contributions(const RankSet& members) const override {
-    return straggler::most_contributions(call_.policy, members, said_);
+    return straggler::most_contributions(call_.policy, members, backups_.said());
   }
   bool is_closed() const override;
   bool is_owner(Rank rank) const override;
@@ -112,7 +113,6 @@ class PartialAllreduce final : public SkippableOperation {
   void let_go(int32_t s);
   void contribute_all();
   void contribute(int32_t s);
-  bool is_stale(Rank from, const transport::FrameHeader& header) const;
   Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
                                         int32_t s, std::span<const std::byte> rest);
   Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
@@ -136,21 +136,7 @@ class PartialAllreduce final : public SkippableOperation {
   void expose_if_done();
   Outcome make_outcome() const;
 
-  // With backups (partial_backup.cpp).
-  bool sends_unasked(int32_t s) const;
   void start_policy(int32_t s);
-  void offer(int32_t s);
-  void give(int32_t s);
-  void contribute_as_backup(int32_t s);
-  void have_own_input(int32_t s);
-  Status read_offer(Rank from, std::span<const std::byte> rest);
-  std::optional<int32_t>& said(Rank backup) {
-    return said_[static_cast<size_t>(backup.value - shards_.num_data_shards())];
-  }
-  void note_offer(Rank from, const transport::FrameHeader& header);
-  void note_whole(int32_t s, Rank from);
-  void ask_backups(int32_t s);
-  void compare_copies(int32_t s);
   void commit(const PartialShard& shard, uint64_t charge);
 
   kernels::ReduceFn reduce_;
@@ -160,9 +146,9 @@ class PartialAllreduce final : public SkippableOperation {
   ResultSends results_;
   Contributions contributions_;
   CalledMembers called_;
+  BackupOffers backups_;
   OwnerSuspicion suspicion_;
-  std::vector<std::optional<int32_t>> said_;  // by backup: its computed data shard
-  bool is_charged_ = false;                   // some shard is charged
+  bool is_charged_ = false;  // some shard is charged
   bool was_committed_ = false, is_skipped_ = false, looks_again_ = false;
   bool was_anew_ = false;  // except a view that cut the operation anew
 };

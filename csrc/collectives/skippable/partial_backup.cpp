@@ -1,25 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-//
-// Skippable allreduce with backups: their offers and contributions, and the questions
-// of the owners.
-//
-// Note [a backup only offers]
-// If the last members are backups (straggler/data_shard.h), a mask is of data shards.
-// The contribution for a data shard comes from its primary or from a backup, which is
-// then named beside the mask. To send every contribution twice would waste the links.
-// So a backup that is called sends each owner only an offer, a contribution without
-// bytes. It sends the bytes when the owner asks for them (kNeed), in the same view. A
-// result with a stand-in never counts as full: in another view its owner might fold
-// other bytes. So it needs an acknowledgement.
+#include "collectives/skippable/partial_backup.h"
 
+#include <array>
 #include <cstring>
 #include <utility>
 
-#include "base/mutation.h"
 #include "collectives/skippable/message_tokens.h"
-#include "collectives/skippable/partial_allreduce.h"
-#include "collectives/skippable/result_header.h"
 
 namespace aikido::collectives {
 
@@ -27,31 +14,14 @@ using straggler::kAnyDataShard;
 using transport::FrameHeader;
 using transport::FrameKind;
 
-void PartialAllreduce::commit(const PartialShard& mine, uint64_t charge) {
-  straggler::History& history = group_policy_.history();
-  if (!call_.policy.has_stand_ins())
-    // A primary with a stand-in counts as late, although its data shard is in the
-    // result.
-    return history.on_committed(seq_, mine.mask, charge);
-  RankSet in_time = mine.mask;
-  RankSet covered(host_->size());
-  for (const straggler::StandIn& stand_in : mine.stand_ins) {
-    in_time.erase(stand_in.data_shard);
-    covered.insert(stand_in.data_shard);
-    view_host_->note_stand_in(stand_in);
-  }
-  history.on_committed(seq_, in_time, covered, Rank(shards_.num_data_shards()), charge);
-}
-
-std::vector<Hole> PartialAllreduce::holes() const {
-  if (!call_.policy.has_stand_ins()) return {};
-  return holes_of(call_, host_->size(), make_outcome());
+void BackupOffers::on_start() {
+  if (shards_.is_backup(host_->self())) said(host_->self()) = local_.data_shard;
 }
 
 // ---- the backup ----
 
 // Without bytes, or if bytes are always wanted, an offer would only cost time.
-bool PartialAllreduce::sends_unasked(int32_t s) const {
+bool BackupOffers::sends_unasked(int32_t s) const {
   return call_.policy.backup_mode == straggler::BackupMode::kReplicate ||
          call_.policy.verify_shadows || shards_.plan().num_bytes(s) == 0;
 }
@@ -65,7 +35,7 @@ Extra extra_of(int32_t data_shard) {
 }
 }  // namespace
 
-void PartialAllreduce::contribute_as_backup(int32_t s) {
+void BackupOffers::contribute(int32_t s) {
   PartialShard& mine = shards_.at(s);
   // Posted before, in this view.
   if (!mine.contribution.empty()) return;
@@ -75,58 +45,25 @@ void PartialAllreduce::contribute_as_backup(int32_t s) {
                             extra_of(local_.data_shard));
 }
 
-void PartialAllreduce::offer(int32_t s) {
-  if (sends_unasked(s)) return contribute_as_backup(s);
+void BackupOffers::offer(int32_t s) {
+  if (sends_unasked(s)) return contribute(s);
   PartialShard& mine = shards_.at(s);
   if (std::exchange(mine.is_offered, true)) return;
   post(mine.owner, FrameKind::kContrib, s, nullptr, 0, 0, shards_.plan().num_bytes(s),
        true, 0, extra_of(local_.data_shard));
 }
 
-// The owner has asked for the contribution that this member offered.
-void PartialAllreduce::give(int32_t s) {
+void BackupOffers::give(int32_t s) {
   const PartialShard& mine = shards_.at(s);
   if (!shards_.is_backup(host_->self()) || !contributions_.may_contribute() ||
       is_over())
     return;
-  if (!mine.is_received && mine.mask.count() == 0) contribute_as_backup(s);
+  if (!mine.is_received && mine.mask.count() == 0) contribute(s);
 }
 
 // ---- the owner ----
 
-void PartialAllreduce::start_policy(int32_t s) {
-  OwnedShard& own = *shards_.at(s).own;
-  if (call_.policy.has_stand_ins()) {
-    auto policy = group_policy_.start_with_backups(
-        // In a later view, the owner does not wait for members that were late for other
-        // shards.
-        seq_, call_.bytes(),
-        shards_.num_views() == 0 ? RankSet(host_->size()) : shards_.late_elsewhere(),
-        max_stand_ins(call_, host_->size()));
-    own.backups = policy.get();
-    own.policy = std::move(policy);
-  } else if (shards_.num_views() == 0) {
-    RankSet owners(host_->size());
-    for (const PartialShard& each : shards_.all())
-      if (each.is_live) owners.insert(each.owner);
-    own.policy = group_policy_.start(seq_, call_.bytes(), owners);
-  } else {
-    own.policy =
-        group_policy_.start_again(seq_, call_.bytes(), shards_.late_elsewhere());
-  }
-  const membership::View& view = view_host_->view();
-  // In a new view the first callers are only the members that heard of it first, so a
-  // quorum is required.
-  if (shards_.num_views() > 0 ||
-      2 * std::ssize(view.cut_of(seq_).owners) <= view.members.count())
-    own.policy->require_quorum();
-  for (int32_t r = 0; r < host_->size(); ++r)
-    if (called_.has_called(Rank(r)))
-      own.policy->on_called(Rank(r), host_->clock().now());
-}
-
-// The owner's own contribution is available.
-void PartialAllreduce::have_own_input(int32_t s) {
+void BackupOffers::have_own_input(int32_t s) {
   OwnedShard& own = *shards_.at(s).own;
   const Rank self = host_->self();
   const TimePoint now = host_->clock().now();
@@ -139,7 +76,7 @@ void PartialAllreduce::have_own_input(int32_t s) {
   if (call_.policy.verify_shadows) compare_copies(s);
 }
 
-Status PartialAllreduce::read_offer(Rank from, std::span<const std::byte> rest) {
+Status BackupOffers::read(Rank from, std::span<const std::byte> rest) {
   int32_t data_shard = 0;
   if (rest.size() != sizeof data_shard)
     return {Code::kProtocol, concat("rank ", from.value, ", a backup, does not say ",
@@ -157,27 +94,27 @@ Status PartialAllreduce::read_offer(Rank from, std::span<const std::byte> rest) 
   return Status::ok();
 }
 
-// The contribution of a backup begins. An offer without bytes counts only in its own
-// view, because it is repeated in a later view.
-void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
+bool BackupOffers::note_offer(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
-  if (header.kind != FrameKind::kContrib || !shards_.is_live(header.shard)) return;
+  if (header.kind != FrameKind::kContrib || !shards_.is_live(header.shard))
+    return false;
   OwnedShard* own = shards_.at(s).own.get();
-  if (own == nullptr || !said(from) || is_stale(from, header)) return;
-  if (own->is_closed)
-    return group_policy_.history().on_late_arrival(seq_, from, host_->clock().now());
-  const bool is_now =
-      header.view == view_host_->view().number && !view_host_->is_promised();
+  const membership::View& view = view_host_->view();
+  if (own == nullptr || !said(from) || is_stale(shards_, view, from, header.view))
+    return false;
+  const TimePoint now = host_->clock().now();
+  if (own->is_closed) {
+    group_policy_.history().on_late_arrival(seq_, from, now);
+    return false;
+  }
+  const bool is_now = header.view == view.number && !view_host_->is_promised();
   const bool has_bytes = header.payload_bytes > 0 || header.total_bytes == 0;
-  if (has_bytes ? own->backups->has_offered(from) : !is_now) return;
-  own->backups->on_offer(from, *said(from), host_->clock().now());
-  if (has_bytes) return;
-  close_if_due(s);
-  expose_if_done();
+  if (has_bytes ? own->backups->has_offered(from) : !is_now) return false;
+  own->backups->on_offer(from, *said(from), now);
+  return !has_bytes;
 }
 
-// The contribution of a member is complete.
-void PartialAllreduce::note_whole(int32_t s, Rank from) {
+void BackupOffers::note_whole(int32_t s, Rank from) {
   OwnedShard& own = *shards_.at(s).own;
   const TimePoint now = host_->clock().now();
   if (!shards_.is_backup(from)) {
@@ -189,7 +126,7 @@ void PartialAllreduce::note_whole(int32_t s, Rank from) {
   if (call_.policy.verify_shadows) compare_copies(s);
 }
 
-void PartialAllreduce::ask_backups(int32_t s) {
+void BackupOffers::ask(int32_t s) {
   OwnedShard& own = *shards_.at(s).own;
   for (const Rank rank : own.backups->ask(host_->clock().now())) {
     if (rank == host_->self()) {
@@ -201,7 +138,7 @@ void PartialAllreduce::ask_backups(int32_t s) {
 }
 
 // With verify_shadows: both copies of a data shard must have the same bits.
-void PartialAllreduce::compare_copies(int32_t s) {
+void BackupOffers::compare_copies(int32_t s) {
   const OwnedShard& own = *shards_.at(s).own;
   const auto bytes_of = [&](Rank r) -> const std::byte* {
     if (r == host_->self())

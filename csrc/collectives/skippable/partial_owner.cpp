@@ -67,9 +67,40 @@ void PartialAllreduce::take_over(int32_t s) {
       incoming_.drop(rank, FrameKind::kContrib, s);
       own.forget(rank);
     } else if (own.has(rank)) {
-      note_whole(s, rank);
+      backups_.note_whole(s, rank);
     }
   }
+}
+
+void PartialAllreduce::start_policy(int32_t s) {
+  OwnedShard& own = *shards_.at(s).own;
+  if (call_.policy.has_stand_ins()) {
+    auto policy = group_policy_.start_with_backups(
+        // In a later view, the owner does not wait for members that were late for other
+        // shards.
+        seq_, call_.bytes(),
+        shards_.num_views() == 0 ? RankSet(host_->size()) : shards_.late_elsewhere(),
+        max_stand_ins(call_, host_->size()));
+    own.backups = policy.get();
+    own.policy = std::move(policy);
+  } else if (shards_.num_views() == 0) {
+    RankSet owners(host_->size());
+    for (const PartialShard& each : shards_.all())
+      if (each.is_live) owners.insert(each.owner);
+    own.policy = group_policy_.start(seq_, call_.bytes(), owners);
+  } else {
+    own.policy =
+        group_policy_.start_again(seq_, call_.bytes(), shards_.late_elsewhere());
+  }
+  const membership::View& view = view_host_->view();
+  // In a new view the first callers are only the members that heard of it first, so a
+  // quorum is required.
+  if (shards_.num_views() > 0 ||
+      2 * std::ssize(view.cut_of(seq_).owners) <= view.members.count())
+    own.policy->require_quorum();
+  for (int32_t r = 0; r < host_->size(); ++r)
+    if (called_.has_called(Rank(r)))
+      own.policy->on_called(Rank(r), host_->clock().now());
 }
 
 // Members whose contributions may still come.
@@ -82,17 +113,11 @@ RankSet PartialAllreduce::expected() const {
   return ranks;
 }
 
-// True if the frame is from an excluded member, or from before the member rejoined.
-bool PartialAllreduce::is_stale(Rank from, const FrameHeader& header) const {
-  const auto& seat = view_host_->view().seats[static_cast<size_t>(from.value)];
-  return !shards_.participants().contains(from) || header.view < seat.since;
-}
-
 Result<std::byte*> PartialAllreduce::place_contribution(
     Rank from, const FrameHeader& header, int32_t s, std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
-  if (is_stale(from, header)) return nowhere;
   const membership::View& view = view_host_->view();
+  if (is_stale(shards_, view, from, header.view)) return nowhere;
   PartialShard& mine = shards_.at(s);
   // Contributions that arrive after the close are kept until the result is received,
   // because the result may be given up.
@@ -102,7 +127,7 @@ Result<std::byte*> PartialAllreduce::place_contribution(
     return misfit(from, header.total_bytes, 0);
   }
   if (shards_.is_backup(from) && header.offset == 0) {
-    AIKIDO_TRY(read_offer(from, rest));
+    AIKIDO_TRY(backups_.read(from, rest));
     if (header.payload_bytes == 0 && header.total_bytes > 0) return nowhere;
   }
   if (mine.own->has(from)) {
@@ -204,7 +229,7 @@ void PartialAllreduce::close_if_due(int32_t s) {
   OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr || own->is_closed || view_host_->is_promised()) return;
   if (shards_.at(s).owner != host_->self() || is_over() || has_failed()) return;
-  if (own->backups != nullptr) ask_backups(s);
+  if (own->backups != nullptr) backups_.ask(s);
   const TimePoint now = host_->clock().now();
   own->tell_progress(
       now, [&](Rank r) { return incoming_.num_received(r, FrameKind::kContrib, s); });

@@ -182,4 +182,12 @@ class PartialShards {
   RankSet moved_;  // owners that were too slow and lost a shard
 };
 
+// True if a frame that `from` has sent in view `sent_in` is from an excluded member, or
+// from before the member rejoined.
+inline bool is_stale(const PartialShards& shards, const membership::View& view,
+                     Rank from, uint32_t sent_in) {
+  return !shards.participants().contains(from) ||
+         sent_in < view.seats[static_cast<size_t>(from.value)].since;
+}
+
 }  // namespace aikido::collectives
