@@ -32,7 +32,9 @@ PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
       contributions_(*this, group_policy_.history(), shards_),
       called_(*this, shards_),
       backups_(*this, group_policy_, shards_, contributions_),
-      suspicion_(*this, group_policy_, shards_, incoming_, called_) {
+      suspicion_(*this, group_policy_, shards_, incoming_, called_),
+      received_(*this, group_policy_, shards_, incoming_, results_, contributions_,
+                suspicion_) {
   cut();
 }
 
@@ -44,7 +46,7 @@ Status PartialAllreduce::on_start() {
   contributions_.hesitate();
   // Results that arrived before the call are delivered now.
   for (const int32_t s : shards_.live())
-    if (shards_.at(s).is_received) copy_to_caller(s);
+    if (shards_.at(s).is_received) received_.copy_to_caller(s);
   contribute_all();
   on_called(host_->self());
   expose_if_done();
@@ -77,15 +79,6 @@ void PartialAllreduce::contribute(int32_t s) {
 
 // ---- frames ----
 
-namespace {
-// True for a question, and for a result header whose data comes later. Such a frame has
-// no payload, and may arrive in the middle of another message of the same sender.
-bool is_bare(const FrameHeader& header) {
-  return header.kind == FrameKind::kReady ||
-         (header.payload_bytes == 0 && header.total_bytes > 0);
-}
-}  // namespace
-
 Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
                                            std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
@@ -104,56 +97,11 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
   }
   auto place = header.kind == FrameKind::kContrib
                    ? place_contribution(from, header, s, rest)
-                   : place_result(from, header, s, rest);
+               : is_skipped_ ? nowhere
+                             : received_.place(from, header, s, rest);
   if (place && *place != nullptr && !is_bare(header))
     incoming_.write(from, header.kind, s);
   return place;
-}
-
-Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& header,
-                                                  int32_t s,
-                                                  std::span<const std::byte> rest) {
-  std::byte* const nowhere = nullptr;
-  PartialShard& mine = shards_.at(s);
-  const bool is_now = header.view == view_host_->view().number;
-  if (!is_now && !mutated(Mutation::kAcceptOldView)) return nowhere;
-  // A member that has promised a new view takes no more results of this view; see
-  // view_change.h.
-  if (view_host_->is_promised() && !mutated(Mutation::kAcceptAfterPromise))
-    return nowhere;
-  if (mine.is_received || is_skipped_) return nowhere;
-  if (is_now && mine.owner != from)
-    return misfit(from, header.total_bytes, shards_.plan().num_bytes(s));
-  if (header.offset == 0) {
-    // A header without data changes nothing if data of a partial result has begun.
-    if (is_bare(header) && mine.bytes > 0 && !shards_.is_full(mine)) return nowhere;
-    mine.bytes = 0;
-    AIKIDO_TRY(read_mask(mine, rest));
-    // A skipped contribution is useless, so its rest is not sent.
-    if (shards_.is_backup(host_->self()) || !shards_.is_in_time(mine, host_->self()))
-      contributions_.withdraw(s);
-    note_mask(s);
-  } else if (header.offset != mine.bytes) {
-    if (!is_now) return nowhere;
-    return misfit(from, header.total_bytes, shards_.plan().num_bytes(s));
-  }
-  return results_.memory() + shards_.plan().first_byte(s) + header.offset;
-}
-
-Status PartialAllreduce::read_mask(PartialShard& mine,
-                                   std::span<const std::byte> bytes) const {
-  auto header = decode_result_header(bytes, host_->size(), shards_.num_data_shards());
-  if (!header) return header.status();
-  mine.take(*std::move(header));
-  // Only for the mutation tests of the simulator.
-  if (mutated(Mutation::kMaskFromReceiver)) {
-    mine.mask = RankSet(host_->size());
-    shards_.participants().for_each([&](Rank r) {
-      if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value)
-        mine.mask.insert(r);
-    });
-  }
-  return Status::ok();
 }
 
 void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
@@ -173,15 +121,7 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
     fold_ahead(s);
     close_if_due(s);
   } else {
-    mine.bytes += header.payload_bytes;
-    if (mutated(Mutation::kOverwriteInputEarly) && is_started())
-      std::memcpy(local_.output + shards_.plan().first_byte(s),
-                  results_.memory() + shards_.plan().first_byte(s), mine.bytes);
-    if (mine.bytes == header.total_bytes) {
-      suspicion_.note_lag();
-      on_received(s);
-      have_own();
-    }
+    received_.arrived(s, header);
   }
   expose_if_done();
 }
@@ -198,7 +138,7 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   if (own == nullptr) return;
   if (header.kind == FrameKind::kAck) {
     own->is_acknowledged = own->is_closed;
-    have_own();
+    received_.receive_closed();
   } else if (header.kind == FrameKind::kPresent) {
     own->present.insert(from);
     close_if_due(s);
@@ -207,49 +147,6 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
 }
 
 // ---- results ----
-
-// Called when the mask of a shard is known.
-void PartialAllreduce::note_mask(int32_t s) {
-  if (shards_.is_full(shards_.at(s))) return;
-  pass_by_missing(shards_.at(s).mask);
-  // From the first partial shard on, owners need acknowledgements.
-  if (shards_.note_partial()) return;
-  for (const int32_t other : shards_.live())
-    if (shards_.at(other).is_received) acknowledge(other);
-}
-
-void PartialAllreduce::acknowledge(int32_t s) {
-  PartialShard& mine = shards_.at(s);
-  if (mine.owner == host_->self() || view_host_->is_promised()) return;
-  if (std::exchange(mine.is_acknowledged, true)) return;
-  post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
-}
-
-void PartialAllreduce::commit(const PartialShard& mine, uint64_t charge) {
-  straggler::History& history = group_policy_.history();
-  if (!call_.policy.has_stand_ins())
-    // A primary with a stand-in counts as late, although its data shard is in the
-    // result.
-    return history.on_committed(seq_, mine.mask, charge);
-  RankSet in_time = mine.mask;
-  RankSet covered(host_->size());
-  for (const straggler::StandIn& stand_in : mine.stand_ins) {
-    in_time.erase(stand_in.data_shard);
-    covered.insert(stand_in.data_shard);
-    view_host_->note_stand_in(stand_in);
-  }
-  history.on_committed(seq_, in_time, covered, Rank(shards_.num_data_shards()), charge);
-}
-
-void PartialAllreduce::on_received(int32_t s) {
-  shards_.note_received(s);
-  // The contributions are folded, so their memory is released.
-  let_go(s);
-  suspicion_.on_progress();
-  commit(shards_.at(s), charge(s));
-  copy_to_caller(s);
-  if (shards_.is_partial()) acknowledge(s);
-}
 
 bool PartialAllreduce::is_decided() const {
   if (is_skipped_) return true;
@@ -301,16 +198,9 @@ void PartialAllreduce::report_closed(
   }
 }
 
-void PartialAllreduce::copy_to_caller(int32_t s) {
-  if (!is_started() || shards_.plan().num_bytes(s) == 0) return;
-  std::memcpy(local_.output + shards_.plan().first_byte(s),
-              results_.memory() + shards_.plan().first_byte(s),
-              shards_.plan().num_bytes(s));
-}
-
 void PartialAllreduce::expose_if_done() {
-  if (is_skipped_ && !is_over() && (is_closed() || !is_needed())) {
-    for (const int32_t s : shards_.live()) let_go(s);
+  if (is_skipped_ && !is_over() && (is_closed() || !received_.is_needed())) {
+    for (const int32_t s : shards_.live()) received_.let_go(s);
     set_over();
     for (const int32_t s : shards_.live()) results_.send_to_late(s);
   }
@@ -421,7 +311,7 @@ void PartialAllreduce::on_acked(Rank rank) {
     own->policy->expect(expected());
     close_if_due(s);
   }
-  if (!view_host_->is_promised()) have_own();
+  if (!view_host_->is_promised()) received_.receive_closed();
   expose_if_done();
 }
 

@@ -47,6 +47,7 @@
 #include "collectives/skippable/partial_backup.h"
 #include "collectives/skippable/partial_shards.h"
 #include "collectives/skippable/partial_suspicion.h"
+#include "collectives/skippable/received_results.h"
 #include "collectives/skippable/result_sends.h"
 #include "collectives/skippable_operation.h"
 
@@ -107,37 +108,24 @@ class PartialAllreduce final : public SkippableOperation {
   void divide();
   void let_go_all();
   RankSet expected() const;
-  bool is_needed() const;
   void renew(int32_t s);
   void take_over(int32_t s);
-  void let_go(int32_t s);
   void contribute_all();
   void contribute(int32_t s);
   Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
                                         int32_t s, std::span<const std::byte> rest);
-  Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
-                                  int32_t s, std::span<const std::byte> rest);
-  Status read_mask(PartialShard& shard, std::span<const std::byte> header) const;
 
   void fold_ahead(int32_t s);
   void send_ahead(int32_t s);
   void close_if_due(int32_t s);
   bool is_heard(int32_t s);
   void close(int32_t s, const straggler::Decision& decision);
-  void pass_by_missing(const RankSet& mask);
-  void have_own();
   void on_piece_sent(int32_t s, Rank to);
 
-  void note_mask(int32_t s);
-  void acknowledge(int32_t s);
-  uint64_t charge(int32_t s);
-  void on_received(int32_t s);
-  void copy_to_caller(int32_t s);
   void expose_if_done();
   Outcome make_outcome() const;
 
   void start_policy(int32_t s);
-  void commit(const PartialShard& shard, uint64_t charge);
 
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
@@ -148,8 +136,8 @@ class PartialAllreduce final : public SkippableOperation {
   CalledMembers called_;
   BackupOffers backups_;
   OwnerSuspicion suspicion_;
-  bool is_charged_ = false;  // some shard is charged
-  bool was_committed_ = false, is_skipped_ = false, looks_again_ = false;
+  ReceivedResults received_;
+  bool was_committed_ = false, is_skipped_ = false;
   bool was_anew_ = false;  // except a view that cut the operation anew
 };
 

@@ -20,20 +20,6 @@ namespace {
 // Results for late members wait for those of the others. They wait at most this long,
 // or as long as the operation has taken, whichever is longer.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
-// Note [a full result and unread messages]
-// An owner may take a full result as received before another member has acknowledged
-// it: the other members wait at least 100 ms for the answer of a missing owner
-// (kAnswerFloor in membership/view_change.cpp) before they make a view without it. But
-// a process that is stopped, or gets no processor, may find out later that there is
-// such a view, with another result: the message about that view may be unread on one
-// link while the last contribution is read from another. So an owner first reads all
-// its links, if it has not done so for this long.
-constexpr Duration kUnread = std::chrono::milliseconds(20);
-
-bool may_lack_messages(const Clock& clock) {
-  return clock.latest() - clock.read_before() >= kUnread;
-}
-
 // True if no member was skipped in the last operation. After a skip, pieces that are
 // sent ahead are likely to be wasted.
 bool skips_nobody(const straggler::History& history, int32_t size) {
@@ -146,13 +132,6 @@ Result<std::byte*> PartialAllreduce::place_contribution(
   return place;
 }
 
-// Releases the contributions of a shard that is done, or has another owner.
-void PartialAllreduce::let_go(int32_t s) {
-  if (!shards_.at(s).own) return;
-  incoming_.drop_all(FrameKind::kContrib, s);
-  shards_.at(s).own.reset();
-}
-
 // Folds the pieces for which all members' bytes have arrived. So most of the work is
 // done before the close. A given-up result is not overwritten, because it may become
 // valid again.
@@ -203,7 +182,7 @@ void PartialAllreduce::on_time(TimePoint now) {
     close_if_due(s);
     results_.send_to_late(s);
   }
-  if (looks_again_ && !view_host_->is_promised()) have_own();
+  if (received_.looks_again() && !view_host_->is_promised()) received_.receive_closed();
   suspicion_.watch();
   expose_if_done();
 }
@@ -214,7 +193,7 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
   if (hesitates_until && (!earliest || *hesitates_until < *earliest))
     earliest = hesitates_until;
   if (view_host_->is_promised()) return earliest;
-  if (looks_again_) return host_->clock().now();
+  if (received_.looks_again()) return host_->clock().now();
   for (const PartialShard& mine : shards_.all()) {
     if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
       earliest = mine.late_due;
@@ -263,14 +242,6 @@ bool PartialAllreduce::is_heard(int32_t s) {
   return false;
 }
 
-// No shard of this member waits for members that another shard was closed without.
-void PartialAllreduce::pass_by_missing(const RankSet& mask) {
-  RankSet missing = shards_.participants();
-  mask.for_each([&](Rank r) { missing.erase(r); });
-  for (const PartialShard& mine : shards_.all())
-    if (mine.own && mine.own->policy) mine.own->policy->on_closed_without(missing);
-}
-
 void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   PartialShard& mine = shards_.at(s);
   OwnedShard& own = *mine.own;
@@ -300,7 +271,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
     });
   // The result is sent now. It counts as received when another member has acknowledged
   // it.
-  group_policy_.history().on_closed(seq_, charge(s));
+  group_policy_.history().on_closed(seq_, received_.charge(s));
   const size_t first = shards_.plan().first_byte(s);
   const size_t total = shards_.plan().num_bytes(s);
   const size_t element = size_of(call_.dtype);
@@ -330,63 +301,16 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   const Duration took = is_started() ? now - local_.called_at : Duration::zero();
   mine.late_due = in_time.count() > 0 ? now + std::max(kLateDelay, took) : now;
   results_.send_to_late(s);
-  note_mask(s);
+  received_.note_mask(s);
   suspicion_.on_progress();
   suspicion_.note_close();
-  have_own();
-}
-
-// Bytes that the shard counts in the log of results, for members that have not called.
-// Counted once.
-uint64_t PartialAllreduce::charge(int32_t s) {
-  if (std::exchange(shards_.at(s).is_charged, true)) return 0;
-  const bool is_first = !std::exchange(is_charged_, true);
-  return shards_.plan().num_bytes(s) +
-         (is_first ? straggler::ResultLog::kOperationCharge : 0);
-}
-
-// True if another member of the view needs the result.
-bool PartialAllreduce::is_needed() const {
-  bool is_needed = false;
-  view_host_->view().members.for_each([&](Rank r) {
-    if (r != host_->self() && view_host_->acked_by(r) < seq_.value) is_needed = true;
-  });
-  return is_needed;
-}
-
-// See Note [closed vs. received].
-void PartialAllreduce::have_own() {
-  if (!view_host_->view().has(host_->self())) return;
-  const bool is_alone = !is_needed();
-  const bool is_all_full =
-      std::all_of(shards_.live().begin(), shards_.live().end(), [&](int32_t s) {
-        const PartialShard& mine = shards_.at(s);
-        return mine.mask.count() > 0 && shards_.is_full(mine) &&
-               (mine.is_received || (mine.own && mine.own->is_closed));
-      });
-  looks_again_ = false;
-  for (const int32_t s : shards_.live()) {
-    const OwnedShard* own = shards_.at(s).own.get();
-    if (own == nullptr || !own->is_closed) continue;
-    // With WaitAll(rebalance=True) the result is the same in all views, and most of it
-    // leaves before the close.
-    const bool is_final = own->is_acknowledged || is_alone ||
-                          (is_all_full && call_.policy.rebalance) ||
-                          mutated(Mutation::kNoAck);
-    const bool is_safe = is_all_full && results_.has_left(shards_.at(s));
-    if (!is_final && !is_safe) continue;
-    if (!is_final && may_lack_messages(host_->clock())) {
-      looks_again_ = true;
-    } else {
-      on_received(s);
-    }
-  }
+  received_.receive_closed();
 }
 
 void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
   if (!results_.on_left(s, to)) return;
   if (is_over() || has_failed() || view_host_->is_promised()) return;
-  have_own();
+  received_.receive_closed();
   expose_if_done();
 }
 

@@ -51,7 +51,7 @@ void PartialAllreduce::divide() {
       [&](int32_t s) {
         contributions_.withdraw(s);
         results_.cancel(s);
-        let_go(s);
+        received_.let_go(s);
         incoming_.drop(shards_.at(s).owner, FrameKind::kResult, s);
       });
 }
@@ -60,7 +60,7 @@ void PartialAllreduce::let_go_all() {
   for (const int32_t s : shards_.live()) {
     contributions_.withdraw(s);
     results_.cancel(s);
-    let_go(s);
+    received_.let_go(s);
   }
 }
 
@@ -128,7 +128,7 @@ void PartialAllreduce::on_view() {
   }
   contributions_.send_paced();
   suspicion_.on_progress();
-  have_own();
+  received_.receive_closed();
   expose_if_done();
 }
 
@@ -139,8 +139,8 @@ void PartialAllreduce::on_view() {
 // need not be sent back.
 void PartialAllreduce::take_back(int32_t s, ResultHeader header) {
   shards_.at(s).take(std::move(header));
-  note_mask(s);
-  on_received(s);
+  received_.note_mask(s);
+  received_.receive(s);
 }
 
 // Takes the shard into the new view.
@@ -174,7 +174,7 @@ void PartialAllreduce::renew(int32_t s) {
     return;
   }
   if (owner != host_->self()) {
-    if (!mutated(Mutation::kOwnerKeepsClosed)) let_go(s);
+    if (!mutated(Mutation::kOwnerKeepsClosed)) received_.let_go(s);
     return contribute(s);
   }
   take_over(s);
