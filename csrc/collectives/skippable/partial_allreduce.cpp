@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Skippable allreduce, the part of each member: it contributes, receives results and
-// delivers them to its caller. See partial_owner.cpp for the part of an owner,
-// partial_views.cpp for changes of the view, partial_suspicion.cpp for the watch on
-// other owners, and partial_backup.cpp for backups.
+// Skippable allreduce: passes each event to the parts of the operation, and gives the
+// caller its outcome. partial_views.cpp has the events of view changes.
 
 #include "collectives/skippable/partial_allreduce.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/mutation.h"
@@ -24,7 +21,6 @@ using transport::FrameKind;
 PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
                                    Rank first_caller)
     : SkippableOperation(host, seq, std::move(call), first_caller),
-      reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
       shards_(host->self(), host->size(), seq, call_),
       incoming_(host, seq),
@@ -34,7 +30,9 @@ PartialAllreduce::PartialAllreduce(ViewHost* host, Seq seq, Call call,
       backups_(*this, group_policy_, shards_, contributions_),
       suspicion_(*this, group_policy_, shards_, incoming_, called_),
       received_(*this, group_policy_, shards_, incoming_, results_, contributions_,
-                suspicion_) {
+                suspicion_),
+      owner_(*this, {group_policy_, shards_, incoming_, results_, contributions_,
+                     called_, suspicion_, backups_, received_}) {
   cut();
 }
 
@@ -64,13 +62,7 @@ void PartialAllreduce::contribute_all() {
 
 void PartialAllreduce::contribute(int32_t s) {
   if (!contributions_.may_contribute()) return;
-  PartialShard& mine = shards_.at(s);
-  if (mine.owner == host_->self()) {
-    if (!mine.own) return;
-    backups_.have_own_input(s);
-    fold_ahead(s);
-    return close_if_due(s);
-  }
+  if (shards_.at(s).owner == host_->self()) return owner_.add_own_input(s);
   // The shard's result comes from its holder, without any contribution.
   if (view_host_->view().held_at(seq_, shards_.plan().number(s)) != nullptr) return;
   if (shards_.is_backup(host_->self())) return backups_.offer(s);
@@ -95,9 +87,8 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
     if (is_known && !is_now) return nowhere;
     return misfit(from, header.total_bytes, expected);
   }
-  auto place = header.kind == FrameKind::kContrib
-                   ? place_contribution(from, header, s, rest)
-               : is_skipped_ ? nowhere
+  auto place = header.kind == FrameKind::kContrib ? owner_.place(from, header, s, rest)
+               : is_skipped_                      ? nowhere
                              : received_.place(from, header, s, rest);
   if (place && *place != nullptr && !is_bare(header))
     incoming_.write(from, header.kind, s);
@@ -106,20 +97,15 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
 
 void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   if (shards_.is_backup(from) && backups_.note_offer(from, header)) {
-    close_if_due(static_cast<int32_t>(header.shard));
+    owner_.close_if_due(static_cast<int32_t>(header.shard));
     expose_if_done();
   }
   if (is_bare(header)) return;
   const auto s = static_cast<int32_t>(header.shard);
   // The bytes were discarded if the shard was dropped while they arrived.
   if (!incoming_.end(from, header.kind, s)) return;
-  PartialShard& mine = shards_.at(s);
   if (header.kind == FrameKind::kContrib) {
-    if (!mine.own) return;
-    if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed)
-      backups_.note_whole(s, from);
-    fold_ahead(s);
-    close_if_due(s);
+    owner_.arrived(from, header);
   } else {
     received_.arrived(s, header);
   }
@@ -140,10 +126,40 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
     own->is_acknowledged = own->is_closed;
     received_.receive_closed();
   } else if (header.kind == FrameKind::kPresent) {
-    own->present.insert(from);
-    close_if_due(s);
+    owner_.on_present(s, from);
   }
   expose_if_done();
+}
+
+// ---- events ----
+
+void PartialAllreduce::on_called(Rank rank) {
+  owner_.on_called(rank);
+  if (rank != host_->self()) results_.send_to_caller(rank);
+  if (called_.on_called(rank, host_->clock().now())) suspicion_.on_progress();
+}
+
+void PartialAllreduce::on_time(TimePoint now) {
+  if (contributions_.end_hesitation(now)) contribute_all();
+  for (const int32_t s : shards_.live()) {
+    owner_.close_if_due(s);
+    results_.send_to_late(s);
+  }
+  if (received_.looks_again() && !view_host_->is_promised()) received_.receive_closed();
+  suspicion_.watch();
+  expose_if_done();
+}
+
+std::optional<TimePoint> PartialAllreduce::next_look() const {
+  std::optional<TimePoint> earliest = suspicion_.next_watch();
+  const auto hesitates_until = contributions_.hesitates_until();
+  if (hesitates_until && (!earliest || *hesitates_until < *earliest))
+    earliest = hesitates_until;
+  if (view_host_->is_promised()) return earliest;
+  if (received_.looks_again()) return host_->clock().now();
+  const auto look = owner_.next_look();
+  if (look && (!earliest || *look < *earliest)) earliest = look;
+  return earliest;
 }
 
 // ---- results ----
@@ -230,8 +246,11 @@ void PartialAllreduce::on_message_sent(uint32_t token) {
   if (token >= kFirstResultToken && token < kFirstPieceToken) {
     const auto number = static_cast<int32_t>(token - kFirstResultToken);
     const int32_t s = number / host_->size();
-    if (s < shards_.plan().size()) on_piece_sent(s, Rank(number % host_->size()));
-    return;
+    const Rank to(number % host_->size());
+    if (s >= shards_.plan().size() || !results_.on_left(s, to)) return;
+    if (is_over() || has_failed() || view_host_->is_promised()) return;
+    received_.receive_closed();
+    return expose_if_done();
   }
   // The caller's memory is free once all contributions have left. Slow receivers of
   // results do not matter, because results have memory of their own.
@@ -282,8 +301,7 @@ void PartialAllreduce::skip_through() {
   for (const int32_t s : shards_.live()) {
     PartialShard& mine = shards_.at(s);
     if (mine.own && !mine.own->is_closed) {
-      mine.own->policy->expect(expected());
-      close_if_due(s);
+      owner_.expect_fewer(s);
     } else if (!mine.is_received && !mine.own) {
       incoming_.drop(mine.owner, FrameKind::kResult, s);
       mine.bytes = 0;
@@ -306,10 +324,7 @@ void PartialAllreduce::on_acked(Rank rank) {
   if (pending_sends_ > 0) results_.cancel_to(rank);
   for (const int32_t s : shards_.live()) {
     if (shards_.at(s).late.count() > 0) shards_.at(s).late.erase(rank);
-    OwnedShard* own = shards_.at(s).own.get();
-    if (own == nullptr || own->is_closed) continue;
-    own->policy->expect(expected());
-    close_if_due(s);
+    owner_.expect_fewer(s);
   }
   if (!view_host_->is_promised()) received_.receive_closed();
   expose_if_done();

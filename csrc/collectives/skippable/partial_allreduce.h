@@ -45,6 +45,7 @@
 #include "collectives/skippable/contributions.h"
 #include "collectives/skippable/incoming_frames.h"
 #include "collectives/skippable/partial_backup.h"
+#include "collectives/skippable/partial_owner.h"
 #include "collectives/skippable/partial_shards.h"
 #include "collectives/skippable/partial_suspicion.h"
 #include "collectives/skippable/received_results.h"
@@ -53,6 +54,8 @@
 
 namespace aikido::collectives {
 
+// Connects the parts of the operation and passes its events to them. Each part has its
+// own header; a part calls the parts above it in the list of members.
 class PartialAllreduce final : public SkippableOperation {
  public:
   PartialAllreduce(ViewHost* host, Seq seq, Call call, Rank first_caller);
@@ -98,36 +101,17 @@ class PartialAllreduce final : public SkippableOperation {
     return kind == transport::FrameKind::kResult ? results_.num_receivers() : 1;
   }
   uint32_t edition() const override { return results_.edition(); }
-  size_t piece_bytes() const {
-    return shards_.piece_bytes(view_host_->view(), host_->settings().chunk_bytes);
-  }
   size_t least_shard() const;
   void cut();
   void on_removed();
-  void take_back(int32_t s, ResultHeader header);
   void divide();
   void let_go_all();
-  RankSet expected() const;
   void renew(int32_t s);
-  void take_over(int32_t s);
   void contribute_all();
   void contribute(int32_t s);
-  Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
-                                        int32_t s, std::span<const std::byte> rest);
-
-  void fold_ahead(int32_t s);
-  void send_ahead(int32_t s);
-  void close_if_due(int32_t s);
-  bool is_heard(int32_t s);
-  void close(int32_t s, const straggler::Decision& decision);
-  void on_piece_sent(int32_t s, Rank to);
-
   void expose_if_done();
   Outcome make_outcome() const;
 
-  void start_policy(int32_t s);
-
-  kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
   PartialShards shards_;
   IncomingFrames incoming_;
@@ -137,8 +121,10 @@ class PartialAllreduce final : public SkippableOperation {
   BackupOffers backups_;
   OwnerSuspicion suspicion_;
   ReceivedResults received_;
-  bool was_committed_ = false, is_skipped_ = false;
-  bool was_anew_ = false;  // except a view that cut the operation anew
+  ShardOwner owner_;
+  bool was_committed_ = false;  // before the local call
+  bool is_skipped_ = false;     // Note [skipped through]
+  bool was_anew_ = false;       // a view has cut the operation anew
 };
 
 }  // namespace aikido::collectives

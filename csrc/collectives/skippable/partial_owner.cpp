@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-//
-// Skippable allreduce, the part of an owner: it collects and folds contributions,
-// closes its shards and sends their results.
+#include "collectives/skippable/partial_owner.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/mutation.h"
-#include "collectives/skippable/partial_allreduce.h"
 #include "collectives/skippable/result_header.h"
 
 namespace aikido::collectives {
@@ -20,6 +17,7 @@ namespace {
 // Results for late members wait for those of the others. They wait at most this long,
 // or as long as the operation has taken, whichever is longer.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
+
 // True if no member was skipped in the last operation. After a skip, pieces that are
 // sent ahead are likely to be wasted.
 bool skips_nobody(const straggler::History& history, int32_t size) {
@@ -33,8 +31,24 @@ bool has_whole_elements(const FrameHeader& header, size_t element) {
 }
 }  // namespace
 
-// This member becomes the owner of the shard, with the contributions that have arrived.
-void PartialAllreduce::take_over(int32_t s) {
+ShardOwner::ShardOwner(SkippableOperation& operation, const Others& others)
+    : SkippablePart(operation),
+      group_policy_(others.policy),
+      shards_(others.shards),
+      incoming_(others.incoming),
+      results_(others.sends),
+      contributions_(others.contributions),
+      called_(others.called),
+      suspicion_(others.suspicion),
+      backups_(others.backups),
+      received_(others.received),
+      reduce_(kernels::find_reduce(call_.op, call_.dtype)) {}
+
+size_t ShardOwner::piece_bytes() const {
+  return shards_.piece_bytes(view_host_->view(), host_->settings().chunk_bytes);
+}
+
+void ShardOwner::take_over(int32_t s) {
   PartialShard& mine = shards_.at(s);
   if (!mine.own)
     mine.own = std::make_unique<OwnedShard>(host_->self(), host_->size(),
@@ -58,7 +72,7 @@ void PartialAllreduce::take_over(int32_t s) {
   }
 }
 
-void PartialAllreduce::start_policy(int32_t s) {
+void ShardOwner::start_policy(int32_t s) {
   OwnedShard& own = *shards_.at(s).own;
   if (call_.policy.has_stand_ins()) {
     auto policy = group_policy_.start_with_backups(
@@ -90,7 +104,7 @@ void PartialAllreduce::start_policy(int32_t s) {
 }
 
 // Members whose contributions may still come.
-RankSet PartialAllreduce::expected() const {
+RankSet ShardOwner::expected() const {
   RankSet ranks = shards_.participants();
   if (!contributions_.has_input()) ranks.erase(host_->self());
   shards_.participants().for_each([&](Rank r) {
@@ -99,8 +113,8 @@ RankSet PartialAllreduce::expected() const {
   return ranks;
 }
 
-Result<std::byte*> PartialAllreduce::place_contribution(
-    Rank from, const FrameHeader& header, int32_t s, std::span<const std::byte> rest) {
+Result<std::byte*> ShardOwner::place(Rank from, const FrameHeader& header, int32_t s,
+                                     std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
   const membership::View& view = view_host_->view();
   if (is_stale(shards_, view, from, header.view)) return nowhere;
@@ -135,7 +149,7 @@ Result<std::byte*> PartialAllreduce::place_contribution(
 // Folds the pieces for which all members' bytes have arrived. So most of the work is
 // done before the close. A given-up result is not overwritten, because it may become
 // valid again.
-void PartialAllreduce::fold_ahead(int32_t s) {
+void ShardOwner::fold_ahead(int32_t s) {
   OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr || own->is_closed || has_failed()) return;
   if (shards_.at(s).given_up && !mutated(Mutation::kFoldGivenUp)) return;
@@ -159,7 +173,7 @@ void PartialAllreduce::fold_ahead(int32_t s) {
 }
 
 // See Note [a full sum goes out as it is folded].
-void PartialAllreduce::send_ahead(int32_t s) {
+void ShardOwner::send_ahead(int32_t s) {
   PartialShard& mine = shards_.at(s);
   OwnedShard& own = *mine.own;
   if (!shards_.participants().is_full() || view_host_->is_promised() || is_over() ||
@@ -176,35 +190,7 @@ void PartialAllreduce::send_ahead(int32_t s) {
   if (!is_certain) mine.mask = known;
 }
 
-void PartialAllreduce::on_time(TimePoint now) {
-  if (contributions_.end_hesitation(now)) contribute_all();
-  for (const int32_t s : shards_.live()) {
-    close_if_due(s);
-    results_.send_to_late(s);
-  }
-  if (received_.looks_again() && !view_host_->is_promised()) received_.receive_closed();
-  suspicion_.watch();
-  expose_if_done();
-}
-
-std::optional<TimePoint> PartialAllreduce::next_look() const {
-  std::optional<TimePoint> earliest = suspicion_.next_watch();
-  const auto hesitates_until = contributions_.hesitates_until();
-  if (hesitates_until && (!earliest || *hesitates_until < *earliest))
-    earliest = hesitates_until;
-  if (view_host_->is_promised()) return earliest;
-  if (received_.looks_again()) return host_->clock().now();
-  for (const PartialShard& mine : shards_.all()) {
-    if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
-      earliest = mine.late_due;
-    if (!mine.own || mine.own->is_closed || mine.own->is_due) continue;
-    const auto look = mine.own->next_look();
-    if (look && (!earliest || *look < *earliest)) earliest = look;
-  }
-  return earliest;
-}
-
-void PartialAllreduce::close_if_due(int32_t s) {
+void ShardOwner::close_if_due(int32_t s) {
   OwnedShard* own = shards_.at(s).own.get();
   if (own == nullptr || own->is_closed || view_host_->is_promised()) return;
   if (shards_.at(s).owner != host_->self() || is_over() || has_failed()) return;
@@ -221,7 +207,7 @@ void PartialAllreduce::close_if_due(int32_t s) {
 
 // True if more than half of the view knows of the operation. So no smaller part of the
 // view goes on alone.
-bool PartialAllreduce::is_heard(int32_t s) {
+bool ShardOwner::is_heard(int32_t s) {
   if (mutated(Mutation::kSmallQuorum)) return true;
   OwnedShard& own = *shards_.at(s).own;
   const RankSet& members = view_host_->view().members;
@@ -242,7 +228,7 @@ bool PartialAllreduce::is_heard(int32_t s) {
   return false;
 }
 
-void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
+void ShardOwner::close(int32_t s, const straggler::Decision& decision) {
   PartialShard& mine = shards_.at(s);
   OwnedShard& own = *mine.own;
   mine.mask = own.policy->arrived();
@@ -307,19 +293,51 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   received_.receive_closed();
 }
 
-void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
-  if (!results_.on_left(s, to)) return;
-  if (is_over() || has_failed() || view_host_->is_promised()) return;
-  received_.receive_closed();
-  expose_if_done();
+void ShardOwner::add_own_input(int32_t s) {
+  if (!shards_.at(s).own) return;
+  backups_.have_own_input(s);
+  fold_ahead(s);
+  close_if_due(s);
 }
 
-void PartialAllreduce::on_called(Rank rank) {
+void ShardOwner::arrived(Rank from, const FrameHeader& header) {
+  const auto s = static_cast<int32_t>(header.shard);
+  OwnedShard* own = shards_.at(s).own.get();
+  if (own == nullptr) return;
+  if (own->arrived(from, header.payload_bytes) && !own->is_closed)
+    backups_.note_whole(s, from);
+  fold_ahead(s);
+  close_if_due(s);
+}
+
+void ShardOwner::on_present(int32_t s, Rank from) {
+  shards_.at(s).own->present.insert(from);
+  close_if_due(s);
+}
+
+void ShardOwner::on_called(Rank rank) {
+  const TimePoint now = host_->clock().now();
   for (const PartialShard& mine : shards_.all())
-    if (mine.own && !mine.own->is_closed)
-      mine.own->policy->on_called(rank, host_->clock().now());
-  if (rank != host_->self()) results_.send_to_caller(rank);
-  if (called_.on_called(rank, host_->clock().now())) suspicion_.on_progress();
+    if (mine.own && !mine.own->is_closed) mine.own->policy->on_called(rank, now);
+}
+
+void ShardOwner::expect_fewer(int32_t s) {
+  OwnedShard* own = shards_.at(s).own.get();
+  if (own == nullptr || own->is_closed) return;
+  own->policy->expect(expected());
+  close_if_due(s);
+}
+
+std::optional<TimePoint> ShardOwner::next_look() const {
+  std::optional<TimePoint> earliest;
+  for (const PartialShard& mine : shards_.all()) {
+    if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
+      earliest = mine.late_due;
+    if (!mine.own || mine.own->is_closed || mine.own->is_due) continue;
+    const auto look = mine.own->next_look();
+    if (look && (!earliest || *look < *earliest)) earliest = look;
+  }
+  return earliest;
 }
 
 }  // namespace aikido::collectives

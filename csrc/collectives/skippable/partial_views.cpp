@@ -28,7 +28,7 @@ void PartialAllreduce::cut() {
   shards_.cut(view_host_->view(), least_shard());
   divide();
   for (const int32_t s : shards_.live())
-    if (shards_.at(s).owner == host_->self()) take_over(s);
+    if (shards_.at(s).owner == host_->self()) owner_.take_over(s);
 }
 
 // Note [divided shard]
@@ -137,11 +137,6 @@ void PartialAllreduce::on_view() {
 // that view may make other results. But if a member has received such a result, it is
 // the result in all views. Its bytes are still here and were not overwritten, so they
 // need not be sent back.
-void PartialAllreduce::take_back(int32_t s, ResultHeader header) {
-  shards_.at(s).take(std::move(header));
-  received_.note_mask(s);
-  received_.receive(s);
-}
 
 // Takes the shard into the new view.
 void PartialAllreduce::renew(int32_t s) {
@@ -160,8 +155,12 @@ void PartialAllreduce::renew(int32_t s) {
   const membership::Held* held =
       view_host_->view().held_at(seq_, shards_.plan().number(s));
   auto given_up = std::exchange(mine.given_up, std::nullopt);
-  if (given_up && held != nullptr && !held->lacking.contains(host_->self()))
-    take_back(s, *std::move(given_up));
+  // See Note [a given-up result becomes valid again].
+  if (given_up && held != nullptr && !held->lacking.contains(host_->self())) {
+    mine.take(*std::move(given_up));
+    received_.note_mask(s);
+    received_.receive(s);
+  }
   if (mine.is_received) {
     results_.cancel(s);
     // This member is the holder: it sends the result to the members that lack it.
@@ -177,9 +176,9 @@ void PartialAllreduce::renew(int32_t s) {
     if (!mutated(Mutation::kOwnerKeepsClosed)) received_.let_go(s);
     return contribute(s);
   }
-  take_over(s);
+  owner_.take_over(s);
   contribute(s);
-  if (mine.own && !mine.is_received && !has_failed()) close_if_due(s);
+  if (mine.own && !mine.is_received && !has_failed()) owner_.close_if_due(s);
 }
 
 }  // namespace aikido::collectives
