@@ -3,7 +3,6 @@
 #include "collectives/skippable/partial_reduce_scatter.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace aikido::collectives {
@@ -27,7 +26,7 @@ PartialReduceScatter::PartialReduceScatter(ViewHost* host, Seq seq, Call call,
       participants_(host->view().participants(seq)),
       givers_(participants_),
       receiving_(host->size()),
-      given_(static_cast<size_t>(host->size())) {}
+      contributions_(*this) {}
 
 Status PartialReduceScatter::on_start() {
   const size_t bytes = block(host_->self()).bytes;
@@ -46,96 +45,14 @@ Status PartialReduceScatter::on_start() {
   return Status::ok();
 }
 
-// ---- the contributor ----
-
 void PartialReduceScatter::contribute() {
-  if (!is_started() || !takes_part()) return;
-  const int32_t n = host_->size();
-  // Each member begins with another owner, so that no owner is the first of all.
-  for (int32_t step = 1; step < n; ++step) {
-    const Rank rank((host_->self().value + step) % n);
-    Contribution& mine = to(rank);
-    const bool is_late = mine.without_us.mask.count() > 0;
-    if (is_late || mine.is_posted || !participants_.contains(rank)) continue;
-    give(rank, block(rank).data, 0);
-  }
-}
-
-// `data`: this member's block for `rank`, from byte `from_byte` on.
-void PartialReduceScatter::give(Rank rank, const std::byte* data, size_t from_byte) {
-  Contribution& mine = to(rank);
-  const size_t bytes = block(rank).bytes;
-  mine.is_posted = mine.is_under_way = true;
-  mine.token = ++num_messages_ * static_cast<uint32_t>(host_->size()) +
-               static_cast<uint32_t>(rank.value);
-  mine.id = post(rank, FrameKind::kContrib, rank.value, data, bytes - from_byte,
-                 from_byte, bytes, from_byte == 0, mine.token);
-}
-
-// This member's contribution is not needed by `rank` any more.
-void PartialReduceScatter::withdraw(Rank rank) {
-  Contribution& mine = to(rank);
-  mine.is_posted = false;
-  if (!std::exchange(mine.is_under_way, false)) return;
-  cancelled_bytes_ += host_->cancel(rank, mine.id);
-  mine.copy = {};
-}
-
-// See Note [slow receivers]. Bytes that have left are not sent again.
-void PartialReduceScatter::disown(Rank rank) {
-  Contribution& mine = to(rank);
-  const OutBlock& out = block(rank);
-  if (!mine.is_under_way || out.bytes == 0) return;
-  const size_t left = view_host_->recall(rank, mine.id);
-  if (left == 0) return;
-  mine.copy = host_->pool().take(left);
-  std::memcpy(mine.copy.data(), out.data + out.bytes - left, left);
-  give(rank, mine.copy.data(), out.bytes - left);
+  if (is_started() && takes_part()) contributions_.give_to(participants_);
 }
 
 void PartialReduceScatter::on_message_sent(uint32_t token) {
-  const auto n = static_cast<uint32_t>(host_->size());
-  const Rank rank(static_cast<int32_t>(token % n));
-  Contribution& mine = to(rank);
-  if (rank != host_->self() && token == mine.token) {
-    mine.is_under_way = false;
-    mine.copy = {};
-  }
+  contributions_.on_left(token);
   finish_if_done();
   if (is_over() && !is_sending()) host_->on_over(seq_);
-}
-
-size_t PartialReduceScatter::num_under_way() const {
-  return static_cast<size_t>(
-      std::count_if(given_.begin(), given_.end(),
-                    [](const Contribution& mine) { return mine.is_under_way; }));
-}
-
-size_t PartialReduceScatter::bytes_under_way() const {
-  size_t bytes = 0;
-  for (size_t r = 0; r < given_.size(); ++r)
-    if (given_[r].is_under_way) bytes += local_.out_blocks[r].bytes;
-  return bytes;
-}
-
-bool PartialReduceScatter::was_skipped() const {
-  return std::any_of(given_.begin(), given_.end(), [](const Contribution& mine) {
-    return mine.without_us.mask.count() > 0;
-  });
-}
-
-Status PartialReduceScatter::read_header(Rank from, std::span<const std::byte> bytes) {
-  auto header = decode_result_header(bytes, host_->size(), host_->size());
-  if (!header) return header.status();
-  if (header->mask.contains(host_->self())) {
-    return {Code::kProtocol,
-            concat("rank ", from.value, " says that rank ", host_->self().value,
-                   " is not in its block, and that it is"),
-            from};
-  }
-  to(from).without_us = std::move(*header);
-  withdraw(from);
-  return Status::ok();
 }
 
 // ---- frames ----
@@ -149,7 +66,7 @@ Result<std::byte*> PartialReduceScatter::place(Rank from, const FrameHeader& hea
   const auto owner = static_cast<int32_t>(header.shard);
   if (header.kind == FrameKind::kResult && owner == from.value &&
       header.total_bytes == 0) {
-    AIKIDO_TRY(read_header(from, rest));
+    AIKIDO_TRY(contributions_.read_header(from, rest));
     return nowhere;
   }
   if (header.kind == FrameKind::kContrib && owner == host_->self().value)
@@ -318,14 +235,14 @@ void PartialReduceScatter::close(const straggler::Decision& decision) {
            static_cast<uint32_t>(host_->self().value), encoded);
   });
   copy_at_ = host_->clock().now() + kCopyStart +
-             Duration(static_cast<int64_t>(bytes_under_way()));
+             Duration(static_cast<int64_t>(contributions_.bytes_under_way()));
 }
 
 void PartialReduceScatter::finish_if_done() {
   if (!is_started() || is_over() || has_failed() || !is_closed_) return;
-  if (num_under_way() > 0 && host_->clock().now() < copy_at_) return;
+  if (contributions_.num_under_way() > 0 && host_->clock().now() < copy_at_) return;
   set_over();
-  for (int32_t r = 0; r < host_->size(); ++r) disown(Rank(r));
+  for (int32_t r = 0; r < host_->size(); ++r) contributions_.disown(Rank(r));
   succeed(make_outcome());
   release_caller();
 }
@@ -333,7 +250,7 @@ void PartialReduceScatter::finish_if_done() {
 Outcome PartialReduceScatter::make_outcome() const {
   std::vector<OwnedResultHeader> known;
   for (int32_t r = 0; r < host_->size(); ++r) {
-    const ResultHeader& theirs = given_[static_cast<size_t>(r)].without_us;
+    const ResultHeader& theirs = contributions_.without_us(Rank(r));
     if (Rank(r) == host_->self()) {
       known.push_back({Rank(r), header_});
     } else if (theirs.mask.count() > 0) {
@@ -341,7 +258,7 @@ Outcome PartialReduceScatter::make_outcome() const {
     }
   }
   Outcome outcome = outcome_of(call_, host_->self(), host_->size(), known);
-  outcome.cancelled_bytes = cancelled_bytes_;
+  outcome.cancelled_bytes = contributions_.cancelled_bytes();
   return outcome;
 }
 
@@ -361,9 +278,8 @@ std::vector<Rank> PartialReduceScatter::missing() const {
   std::vector<Rank> ranks;
   participants_.for_each([&](Rank rank) {
     if (rank == host_->self()) return;
-    const bool is_missing = is_closed_
-                                ? given_[static_cast<size_t>(rank.value)].is_under_way
-                                : !own_ || !own_->has(rank);
+    const bool is_missing =
+        is_closed_ ? contributions_.is_under_way(rank) : !own_ || !own_->has(rank);
     if (is_missing) ranks.push_back(rank);
   });
   return ranks;
@@ -387,7 +303,7 @@ void PartialReduceScatter::on_view() {
   const RankSet before = std::exchange(givers_, givers());
   for (int32_t r = 0; r < host_->size(); ++r) {
     if (participants_.contains(Rank(r)) && view.has(host_->self())) continue;
-    withdraw(Rank(r));
+    contributions_.withdraw(Rank(r));
     if (!is_closed_ && !givers_.contains(Rank(r))) forget(Rank(r));
   }
   // An excluded member must rejoin first.

@@ -31,6 +31,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/skippable/block_contributions.h"
 #include "collectives/skippable/owned_shard.h"
 #include "collectives/skippable/result_header.h"
 #include "collectives/skippable_operation.h"
@@ -48,43 +49,27 @@ class PartialReduceScatter final : public SkippableOperation {
   bool has_all() const override;
   bool is_own() const override { return true; }
   int32_t most_contributions(const RankSet& members) const override;
-  bool was_skipped() const override;
-  bool is_sending() const override { return is_over() && num_under_way() > 0; }
+  bool was_skipped() const override { return contributions_.was_skipped(); }
+  bool is_sending() const override {
+    return is_over() && contributions_.num_under_way() > 0;
+  }
   void on_view() override;
   void on_time(TimePoint now) override;
   std::optional<TimePoint> next_look() const override;
   std::vector<Rank> missing() const override;
 
  private:
-  // Contribution of this member to another member's block.
-  struct Contribution {
-    transport::MessageId id = 0;
-    bool is_posted = false;
-    bool is_under_way = false;  // and not withdrawn
-    uint32_t token = 0;         // of the message under way
-    Buffer copy;                // of the bytes that were unsent at the end of the call
-    ResultHeader without_us;  // its owner's header; the mask is empty until it arrives
-  };
-
   Status on_start() override;
   void on_message_sent(uint32_t token) override;
   bool is_callers(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kContrib && !is_over();
   }
-  Contribution& to(Rank rank) { return given_[static_cast<size_t>(rank.value)]; }
   const OutBlock& block(Rank rank) const {
     return local_.out_blocks[static_cast<size_t>(rank.value)];
   }
   bool takes_part() const { return participants_.contains(host_->self()); }
 
-  // As a contributor.
   void contribute();
-  void give(Rank rank, const std::byte* data, size_t from_byte);
-  void withdraw(Rank rank);
-  void disown(Rank rank);
-  size_t num_under_way() const;
-  size_t bytes_under_way() const;
-  Status read_header(Rank from, std::span<const std::byte> bytes);
 
   // As the owner of a block.
   Result<std::byte*> place_contribution(Rank from,
@@ -115,10 +100,8 @@ class PartialReduceScatter final : public SkippableOperation {
   RankSet receiving_;  // members with a frame that is being written to our memory
   bool is_closed_ = false;
   ResultHeader header_;
-  TimePoint copy_at_{};              // after the close: time to copy unsent bytes
-  std::vector<Contribution> given_;  // by rank
-  uint32_t num_messages_ = 0;
-  uint64_t cancelled_bytes_ = 0;
+  TimePoint copy_at_{};  // after the close: time to copy unsent bytes
+  BlockContributions contributions_;
 };
 
 }  // namespace aikido::collectives
