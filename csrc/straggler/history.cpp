@@ -55,8 +55,7 @@ void History::set_members(const RankSet& members) {
   members.for_each([&](Rank rank) {
     if (participants_.contains(rank)) return;
     // The member is back, and has its missed results.
-    Record& m = member(rank);
-    m.called = std::max(m.called, log_->last());
+    member(rank).note_caught_up(log_->last());
   });
   participants_ = members;
   window_.forget_late_starts();
@@ -64,16 +63,13 @@ void History::set_members(const RankSet& members) {
 
 void History::forgive(Rank rank, Seq seq) {
   ++version_;
-  Record& m = member(rank);
-  m.forgiven = seq;
-  m.late = m.late_before = 0;
+  member(rank).forgive(seq);
   window_.forgive(rank);
 }
 
 void History::forget_skips(Rank rank) {
   ++version_;
-  Record& m = member(rank);
-  m.consecutive = m.consecutive_before = 0;
+  member(rank).forget_skips();
 }
 
 void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first) {
@@ -132,12 +128,8 @@ void History::on_called(Rank rank, Seq seq, TimePoint now) {
   note_called(rank, seq);
   window_.on_called(rank, seq, now);
   call_lags_.on_called(rank, seq, now);
-  Record& m = member(rank);
-  if (m.news == seq && is_rest(rank, seq)) {
-    m.news = Seq(0);
-    if (m.counted > seq) m.late_before -= std::min(m.late_before, 1u);
-    m.late -= std::min(m.late, 1u);
-  }
+  SkipRecord& m = member(rank);
+  if (m.is_last_late(seq) && is_rest(rank, seq)) m.take_back_last_late();
   if (m.num_owed == 0) return;
   for (Recent& op : recent_)
     if (op.is_committed && op.seq <= seq) record(op, rank, now);
@@ -170,13 +162,13 @@ void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
   }
   mask.for_each([&](Rank rank) {
     note_called(rank, seq);
-    note_included(member(rank), seq);
+    member(rank).note_included(seq);
   });
   mask.for_each_missing([&](Rank rank) {
     if (participants_.contains(rank))
       note_skipped(rank, seq, true);
     else
-      note_absent(member(rank), seq);
+      member(rank).note_absent(seq);
   });
   on_closed(seq, bytes);
 }
@@ -189,22 +181,22 @@ void History::on_committed(Seq seq, const RankSet& in_time, const RankSet& cover
   bool is_lost = false;
   for (int32_t r = 0; r < first_backup.value; ++r) {
     const Rank rank(r);
-    Record& m = member(rank);
+    SkipRecord& m = member(rank);
     if (in_time.contains(rank)) {
       note_called(rank, seq);
-      note_included(m, seq);
+      m.note_included(seq);
       continue;
     }
     is_lost |= !covered.contains(rank);
     if (participants_.contains(rank))
       note_skipped(rank, seq, !covered.contains(rank));
     else if (!covered.contains(rank))
-      note_absent(m, seq);
+      m.note_absent(seq);
   }
   for (int32_t r = first_backup.value; r < world_size_; ++r) {
-    Record& m = member(Rank(r));
-    note_included(m, seq);
-    if (is_lost && m.called < seq) note_late(m, seq);
+    SkipRecord& m = member(Rank(r));
+    m.note_included(seq);
+    if (is_lost && m.called() < seq) m.note_late(seq);
   }
   on_closed(seq, bytes);
 }
@@ -219,40 +211,13 @@ Duration History::median_after_half(uint64_t bytes) const {
   return c ? c->after_half.median() : Duration::zero();
 }
 
-bool History::is_behind(Rank rank, Seq seq) const {
-  const Record& m = member(rank);
-  // A skip in another shard of `seq` itself is no news about the member's calls.
-  const Seq skipped = m.last_skipped == seq ? m.skipped_before : m.last_skipped;
-  return m.called < std::min(skipped, seq) && m.called == m.called_when_skipped;
-}
-
-uint32_t History::consecutive_skips(Rank rank) const {
-  return member(rank).consecutive;
-}
-
-uint32_t History::late_run(Rank rank) const {
-  return member(rank).late;
-}
-
-uint32_t History::healthy_run(Rank rank) const {
-  return member(rank).healthy;
-}
-
-Seq History::last_skipped(Rank rank) const {
-  return member(rank).last_skipped;
-}
-
-Seq History::called(Rank rank) const {
-  return member(rank).called;
-}
-
-History::Record& History::member(Rank rank) {
+SkipRecord& History::member(Rank rank) {
   AIKIDO_CHECK(rank.value >= 0 && rank.value < world_size_, "rank ", rank.value,
                " of a world of ", world_size_);
   return members_[static_cast<size_t>(rank.value)];
 }
 
-const History::Record& History::member(Rank rank) const {
+const SkipRecord& History::member(Rank rank) const {
   return const_cast<History*>(this)->member(rank);
 }
 
@@ -272,23 +237,15 @@ void History::record(Recent& op, Rank rank, TimePoint now) {
   if (op.is_committed) --member(rank).num_owed;
   const Duration lag = std::clamp(now - op.t_q, Duration::zero(), kLongestLag);
   window_.on_lag(op.seq, rank, lag);
-  if (op.seq <= member(rank).forgiven) window_.forgive(rank);
+  if (op.seq <= member(rank).forgiven()) window_.forgive(rank);
   const Duration period = class_at(op.size_class).periods.median();
   if (lag > price_of_loss(period, world_size_, floor_, worth_)) return;
   op.little.insert(rank);
-  // A run of late operations begins after this one.
-  Record& m = member(rank);
-  if (m.counted < op.seq) return;
-  const uint64_t since = m.counted.value - op.seq.value;
-  m.late = static_cast<uint32_t>(std::min<uint64_t>(m.late, since));
-  m.late_before = std::min(m.late_before, m.late);
+  member(rank).note_little(op.seq);
 }
 
 void History::note_called(Rank rank, Seq seq) {
-  Record& m = member(rank);
-  if (seq <= m.called) return;
-  m.called = seq;
-  log_->on_called(rank, seq);
+  if (member(rank).note_called(seq)) log_->on_called(rank, seq);
 }
 
 // Requires: nothing. False for an operation that is no longer known.
@@ -309,62 +266,12 @@ void History::note_missing(Recent& op, const RankSet& in_time) {
   op.known.for_each_missing([&](Rank rank) { ++member(rank).num_owed; });
 }
 
-void History::note_late(Record& m, Seq seq) {
-  if (seq <= m.last_skipped) return;
-  m.skipped_before = m.last_skipped;
-  m.last_skipped = seq;
-  m.called_when_skipped = m.called;
-}
-
 void History::note_skipped(Rank rank, Seq seq, bool is_lost) {
-  Record& m = member(rank);
-  m.healthy = 0;
   const Recent* op = find(seq);
   const bool is_little = op != nullptr && op->little.contains(rank);
-  const uint32_t news = seq > m.forgiven && !is_little && !is_rest(rank, seq) ? 1 : 0;
-  if (news > 0) m.news = std::max(m.news, seq);
-  const uint32_t lost = is_lost ? 1 : 0;
-  note_late(m, seq);
-  if (seq > m.counted) {
-    m.counted = seq;
-    m.consecutive_before = m.consecutive;
-    m.consecutive = is_lost ? m.consecutive + 1 : 0;
-    m.late_before = is_little ? 0 : m.late;
-    m.late = m.late_before + news;
-  } else if (seq == m.counted) {
-    if (is_lost) m.consecutive = m.consecutive_before + 1;
-    m.late = m.late_before + news;
-  } else {
-    m.consecutive += lost;
-    m.consecutive_before += lost;
-    m.late += news;
-    m.late_before += news;
-  }
-}
-
-// The member could not contribute. That says nothing about its lateness when it can.
-void History::note_absent(Record& m, Seq seq) {
-  if (seq > m.counted) {
-    m.counted = seq;
-    m.consecutive_before = m.consecutive;
-    ++m.consecutive;
-    m.late_before = m.late;
-  } else if (seq == m.counted) {
-    m.consecutive = m.consecutive_before + 1;
-  } else {
-    ++m.consecutive;
-    ++m.consecutive_before;
-  }
-}
-
-void History::note_included(Record& m, Seq seq) {
-  if (seq <= m.counted) return;
-  ++m.healthy;
-  m.counted = seq;
-  m.consecutive_before = m.consecutive;
-  m.consecutive = 0;
-  m.late_before = m.late;
-  m.late = 0;
+  SkipRecord& m = member(rank);
+  const bool may_be_news = seq > m.forgiven() && !is_little;
+  m.note_skipped(seq, is_lost, is_little, may_be_news && is_rest(rank, seq));
 }
 
 }  // namespace aikido::straggler

@@ -32,6 +32,7 @@
 #include "straggler/recent_operations.h"
 #include "straggler/result_log.h"
 #include "straggler/silence.h"
+#include "straggler/skip_record.h"
 
 namespace aikido::straggler {
 
@@ -133,21 +134,21 @@ class History {
   // True if `rank` was skipped in an operation before `seq` that it is not known to
   // have called, and has called nothing since. A member that calls again is on its way
   // and may arrive very soon: its missed results are in its log.
-  bool is_behind(Rank rank, Seq seq) const;
+  bool is_behind(Rank rank, Seq seq) const { return member(rank).is_behind(seq); }
   // Operations in a row, in the order of their commits, in which `rank` was skipped.
   // Skips that become known after skips of a later operation are added.
-  uint32_t consecutive_skips(Rank rank) const;
+  uint32_t consecutive_skips(Rank rank) const { return member(rank).consecutive(); }
   // The same for operations after the last forgive(). An operation counts only if
   // `rank` came later than a member without a bad history may come: a member that is
   // skipped for a smaller lag is healthy, only its deadline is short. An operation does
   // not count if the lag was the rest of an earlier lateness (call_lags.h).
-  uint32_t late_run(Rank rank) const;
+  uint32_t late_run(Rank rank) const { return member(rank).late(); }
   // Operations in a row, up to the last, with the contribution of `rank`.
-  uint32_t healthy_run(Rank rank) const;
+  uint32_t healthy_run(Rank rank) const { return member(rank).healthy(); }
   // The last operation whose result lacks `rank`; 0 if none.
-  Seq last_skipped(Rank rank) const;
+  Seq last_skipped(Rank rank) const { return member(rank).last_skipped(); }
   // The last operation that `rank` is known to have called; 0 if none.
-  Seq called(Rank rank) const;
+  Seq called(Rank rank) const { return member(rank).called(); }
   // The last operation of the size class of `bytes` that has a result with the
   // contribution of `rank`, in any shard; 0 if none.
   Seq last_included(Rank rank, uint64_t bytes) const;
@@ -159,20 +160,7 @@ class History {
   // The last operations, for the choice of a deadline.
   const RecentOperations& recent() const { return window_; }
 
-  // recent_operations.h
-  static size_t size_class(uint64_t bytes) { return straggler::size_class(bytes); }
-
  private:
-  struct Record {
-    Seq called, last_skipped, skipped_before, counted, forgiven;
-    Seq called_when_skipped;
-    Seq news;                            // the last operation that counts as late
-    uint32_t consecutive = 0;            // with the operation `counted`
-    uint32_t consecutive_before = 0;     // without it
-    uint32_t late = 0, late_before = 0;  // the same, since it was forgiven
-    uint32_t healthy = 0;                // in a row
-    uint32_t num_owed = 0;  // recent operations that were committed without its lag
-  };
   struct SizeClass {
     DurationWindow periods;
     DurationWindow after_half;
@@ -190,18 +178,15 @@ class History {
     RankSet little;  // members with a lag within the grace
     bool is_committed = false;
   };
-  Record& member(Rank rank);
-  const Record& member(Rank rank) const;
+  SkipRecord& member(Rank rank);
+  const SkipRecord& member(Rank rank) const;
   SizeClass& class_at(size_t index);
   Recent* find(Seq seq);
   void record(Recent& op, Rank rank, TimePoint now);
   void note_called(Rank rank, Seq seq);
   bool is_rest(Rank rank, Seq seq) const;
   void note_missing(Recent& op, const RankSet& in_time);
-  static void note_late(Record& m, Seq seq);
   void note_skipped(Rank rank, Seq seq, bool is_lost);
-  static void note_absent(Record& m, Seq seq);
-  void note_included(Record& m, Seq seq);
   void note_masks(const Recent& op, const RankSet& mask);
 
   std::shared_ptr<ResultLog> log_;
@@ -210,7 +195,7 @@ class History {
   RankSet participants_;
   Duration floor_;
   double worth_;
-  std::vector<Record> members_;
+  std::vector<SkipRecord> members_;
   std::vector<std::unique_ptr<SizeClass>> classes_;
   CallLags call_lags_;
   RecentOperations window_;

@@ -7,14 +7,14 @@
 namespace aikido::straggler {
 
 void OwnerWatch::on_lag(uint64_t bytes, Duration lag) {
-  auto& window = lags_[History::size_class(bytes)];
+  auto& window = lags_[size_class(bytes)];
   if (!window) window = std::make_unique<DurationWindow>();
   window->push(std::clamp(lag, Duration::zero(), options_.ceiling));
 }
 
 Duration OwnerWatch::deadline(uint64_t bytes, Duration took) const {
   Duration patience = took;
-  const auto& window = lags_[History::size_class(bytes)];
+  const auto& window = lags_[size_class(bytes)];
   if (window && window->size() >= options_.warmup_operations) {
     const auto lags = window->sorted();
     const auto usual = static_cast<double>(lags[(lags.size() - 1) * 19 / 20].count());

@@ -16,6 +16,7 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/recent_operations.cpp
   straggler/result_log.cpp
   straggler/skip.cpp
+  straggler/skip_record.cpp
   straggler/stand_in_times.cpp
   straggler/terms.cpp
   straggler/uplink_estimate.cpp

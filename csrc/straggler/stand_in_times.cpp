@@ -12,13 +12,13 @@ constexpr size_t kQuantileTenths = 9;
 }  // namespace
 
 void StandInTimes::on_taken(uint64_t bytes, Duration took) {
-  const size_t index = History::size_class(bytes);
+  const size_t index = size_class(bytes);
   if (index >= classes_.size()) classes_.resize(index + 1);
   classes_[index].push(std::clamp(took, Duration::zero(), kLongestDeadline));
 }
 
 Duration StandInTimes::patience(uint64_t bytes, Duration lasted) const {
-  const size_t index = History::size_class(bytes);
+  const size_t index = size_class(bytes);
   Duration expected{0};
   size_t known = 0;
   if (index < classes_.size() && classes_[index].size() > 0) {

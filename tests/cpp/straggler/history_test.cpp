@@ -48,14 +48,14 @@ TEST_CASE("a window keeps the last 64 values in order of size") {
 }
 
 TEST_CASE("size classes are powers of four") {
-  CHECK(History::size_class(0) == 0);
-  CHECK(History::size_class(3) == 0);
-  CHECK(History::size_class(4) == 1);
-  CHECK(History::size_class(15) == 1);
-  CHECK(History::size_class(16) == 2);
-  CHECK(History::size_class((1 << 20) - 1) == 9);
-  CHECK(History::size_class(1 << 20) == 10);
-  CHECK(History::size_class(UINT64_MAX) == 31);
+  CHECK(straggler::size_class(0) == 0);
+  CHECK(straggler::size_class(3) == 0);
+  CHECK(straggler::size_class(4) == 1);
+  CHECK(straggler::size_class(15) == 1);
+  CHECK(straggler::size_class(16) == 2);
+  CHECK(straggler::size_class((1 << 20) - 1) == 9);
+  CHECK(straggler::size_class(1 << 20) == 10);
+  CHECK(straggler::size_class(UINT64_MAX) == 31);
   History history(log_of(4, 0));
   history.on_quorum_after_half(UINT64_MAX, ms(1));
   CHECK(history.median_after_half(UINT64_MAX) == ms(1));
