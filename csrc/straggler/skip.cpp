@@ -28,8 +28,7 @@ Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
       passed_by_(history.world_size()),
       slack_(options.slack),
       pace_(Pace::Of::kContribution, kLeastDeadline),
-      too_slow_(history.world_size()),
-      coming_(history.world_size()),
+      found_{RankSet(history.world_size()), RankSet(history.world_size())},
       nearly_here_(history.world_size()) {}
 
 void Skip::on_arrival(Rank rank, TimePoint now) {
@@ -42,7 +41,7 @@ void Skip::on_arrival(Rank rank, TimePoint now) {
     return;
   }
   t_q_ = now;
-  has_looked_at_end_ = false;
+  nearly_here_.begin_wait();
   history_.on_quorum(seq_, bytes_, now, arrived_);
   if (fewest_ < quorum_) history_.on_quorum_after_half(bytes_, now - *t_half_);
 }
@@ -61,15 +60,15 @@ Duration Skip::time_left(Rank rank, Duration deadline, int32_t count,
 Terms Skip::longest() const {
   return terms_.longest(expected_, arrived_, [&](const Terms& t) {
     const Duration left = time_left(t.rank, t.deadline, quorum_, *t_q_);
-    if (coming_.contains(t.rank) && !passed_by_.contains(t.rank))
+    if (found_.coming.contains(t.rank) && !passed_by_.contains(t.rank))
       return scaled(left, slack_);
-    return too_slow_.contains(t.rank) ? std::min(left, found_after_) : left;
+    return found_.too_slow.contains(t.rank) ? std::min(left, found_.after) : left;
   });
 }
 
 // Note [a contribution that arrives too slowly]
 std::optional<TimePoint> Skip::progress_due() const {
-  if (has_looked_at_end_) return std::nullopt;
+  if (nearly_here_.has_looked()) return std::nullopt;
   const auto end = end_of_wait();
   if (!end) return std::nullopt;
   if (t_q_ && end->terms.reason == Reason::kWithinDeadline) {
@@ -90,33 +89,29 @@ void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
   expected_.for_each([&](Rank r) {
     const auto i = static_cast<size_t>(r.value);
     if (i >= found.size() || arrived_.contains(r)) return;
-    if (found[i] == Pace::Finding::kInTime) coming_.insert(r);
+    if (found[i] == Pace::Finding::kInTime) found_.coming.insert(r);
     if (found[i] != Pace::Finding::kTooSlow) return;
     const uint64_t bytes = here[i].value_or(0);
     const auto arrival = at_mean_rate(r, bytes, total, now);
     const bool stands_still = last_look_.here[i] == bytes;
     if (stands_still && arrival && *arrival <= *t_q_ + too_late) return;
-    too_slow_.insert(r);
+    found_.too_slow.insert(r);
     history_.on_too_slow(seq_, r, too_late);
   });
-  found_after_ = after;
+  found_.after = after;
   last_look_ = {std::move(here), now};
 }
 
 // Note [nearly here at the end]
 void Skip::look_at_end(const Progress& here, uint64_t total, TimePoint now) {
-  has_looked_at_end_ = true;
+  nearly_here_.note_look();
   const Duration grace = deadlines_.grace(bytes_);
   const TimePoint longest = (t_q_ ? *t_q_ : *t_half_) + scaled(grace, slack_);
   expected_.for_each([&](Rank r) {
     const auto i = static_cast<size_t>(r.value);
     if (i >= here.size() || arrived_.contains(r)) return;
     const auto arrival = expected_arrival(r, here, total, now);
-    if (!arrival || *arrival > longest) return;
-    nearly_here_.insert(r);
-    const Duration rest = std::max(*arrival - now, Duration::zero());
-    waits_until_ =
-        std::max(waits_until_, std::min(now + scaled(rest, slack_), longest));
+    if (arrival) nearly_here_.expect(r, *arrival, now, slack_, longest);
   });
 }
 
@@ -207,7 +202,7 @@ std::optional<Skip::End> Skip::end_of_wait() const {
     const Terms t = longest();
     if (!t.is_open_ended) end = {*t_q_ + t.deadline, t};
   }
-  if (end && !arrived_.covers(nearly_here_)) end->at = std::max(end->at, waits_until_);
+  if (end) end->at = nearly_here_.extended(end->at, arrived_);
   return end;
 }
 

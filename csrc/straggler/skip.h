@@ -60,6 +60,7 @@
 #include "straggler/call_times.h"
 #include "straggler/deadline.h"
 #include "straggler/history.h"
+#include "straggler/nearly_here.h"
 #include "straggler/pace.h"
 #include "straggler/policy.h"
 #include "straggler/terms.h"
@@ -123,17 +124,17 @@ class Skip final : public Policy {
   RankSet arrived_;
   RankSet passed_by_;  // members without which another shard was closed
   double slack_;
-  Pace pace_;               // of contributions, since the quorum
-  RankSet too_slow_;        // contributions that pace_ found too slow
-  RankSet coming_;          // and those that it found in time
-  Duration found_after_{};  // time from the quorum to that finding
+  Pace pace_;  // of contributions, since the quorum
+  struct {
+    RankSet too_slow;  // contributions that will not be in time
+    RankSet coming;    // contributions that will
+    Duration after{};  // time from the quorum to the finding
+  } found_;            // by pace_
   struct {
     Progress here;
     TimePoint at;
-  } last_look_;          // before the end of the wait
-  RankSet nearly_here_;  // Note [nearly here at the end]
-  TimePoint waits_until_{};
-  bool has_looked_at_end_ = false;
+  } last_look_;  // before the end of the wait
+  NearlyHere nearly_here_;
   std::optional<TimePoint> t_q_;
   std::optional<TimePoint>
       t_half_;  // arrival of the fewest_ contributions, before t_q_
