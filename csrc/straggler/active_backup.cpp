@@ -168,8 +168,7 @@ void ActiveBackup::ask_one(Backup& b, int32_t d, TimePoint now) {
 }
 
 std::vector<Rank> ActiveBackup::ask(TimePoint now) {
-  looked_at_ = now;
-  version_ = history_.version();
+  last_ask_ = {now, history_.version()};
   std::vector<Rank> asked;
   if (arrived_.count() == num_) return asked;
   live_.for_each([&](Rank rank) {
@@ -278,10 +277,10 @@ Decision ActiveBackup::decide(TimePoint now) const {
 // without an event of this operation.
 std::optional<TimePoint> ActiveBackup::next_look() const {
   std::optional<TimePoint> earliest;
-  const bool is_news = history_.version() != version_;
+  const bool is_news = history_.version() != last_ask_.version;
   const auto offer = [&](TimePoint at) {
-    if (at <= looked_at_ && !is_news) return;
-    at = std::max(at, looked_at_);
+    if (at <= last_ask_.at && !is_news) return;
+    at = std::max(at, last_ask_.at);
     if (!earliest || at < *earliest) earliest = at;
   };
   bool may_ask = false;

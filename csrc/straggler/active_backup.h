@@ -134,8 +134,10 @@ class ActiveBackup final : public Policy {
   TimePoint stood_in_at_{};  // time of the last stand-in
   std::optional<TimePoint> begun_at_;
   std::optional<TimePoint> t_q_;
-  TimePoint looked_at_{};
-  uint64_t version_ = 0;  // of the history, at looked_at_
+  struct {
+    TimePoint at{};
+    uint64_t version = 0;  // of the history, at that time
+  } last_ask_;
 };
 
 }  // namespace aikido::straggler
