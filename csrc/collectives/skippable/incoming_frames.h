@@ -5,11 +5,10 @@
 // Frames that are being written to the memory of one operation, at most one of each
 // sender. A frame belongs to a kind and a shard. Progress thread.
 //
-//   state of a sender   event                        next state
-//   discarding          begin()                      discarding
-//   discarding          write(kind, shard)           writing (kind, shard)
-//   writing             end(), begin()               discarding
-//   writing             drop() of its kind, shard    discarding
+// States of a sender:
+//   - discarding --write()--> writing
+//   - writing --end(), begin()--> discarding
+//   - writing --drop() of its kind and shard--> discarding
 
 #include <cstddef>
 #include <cstdint>

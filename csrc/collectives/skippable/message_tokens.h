@@ -5,11 +5,10 @@
 // Tokens of the messages of a skippable allreduce. The operation learns by the token
 // which message has left. Plain values.
 //
-//   token                              message
-//   0                                  any other message
-//   kContributionToken                 whole contribution
-//   kFirstResultToken + s n + r        piece of the result of shard s to rank r, of n
-//   kFirstPieceToken + s               piece of a paced contribution to shard s
+//   - kContributionToken: whole contribution
+//   - kFirstResultToken + s n + r: piece of the result of shard s to rank r, of n
+//   - kFirstPieceToken + s: piece of a paced contribution to shard s
+//   - 0: any other message
 
 #include <cstdint>
 

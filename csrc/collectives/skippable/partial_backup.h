@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Backups of a skippable allreduce: what they offer and give, and what owners know of
-// it. Without backups nothing here is used. Progress thread.
+// Offers of backups in a skippable allreduce, on the side of the backup and on the side
+// of the owner. Without backups nothing here is used. Progress thread.
 //
 // Note [a backup only offers]
 // If the last members are backups (straggler/data_shard.h), a mask is of data shards.

@@ -6,14 +6,12 @@
 // shards of this member, closes these shards when their policies say so, and sends
 // their results. Progress thread.
 //
-//   state of a shard     event                                     next state
-//   of another owner     take_over()                               open
-//   open                 the policy closes, a majority is present  closed
-//   open, closed         a view gives it to another owner          of another owner
-//   closed               a new view is promised                    open, given up
-//   closed               received (received_results.h)             received
-//
-// `PartialShard::own` is null in the first and in the last state.
+// States of a shard (`PartialShard::own` is null in the states foreign and received):
+//   - foreign --take_over()--> open
+//   - open --policy closes, majority is present--> closed
+//   - open or closed --view names another owner--> foreign
+//   - closed --new view is promised--> open, with a given-up result
+//   - closed --received_results.h--> received
 
 #include <cstddef>
 #include <cstdint>

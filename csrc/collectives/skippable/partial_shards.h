@@ -66,7 +66,7 @@ class PartialShards {
   // --- Positions.
 
   const ShardTable& plan() const { return plan_; }
-  // All shards and parts, by index, also those that are not live.
+  // All shards and parts, by index, live or not.
   std::vector<PartialShard>& all() { return shards_; }
   const std::vector<PartialShard>& all() const { return shards_; }
   PartialShard& at(int32_t s) { return shards_[static_cast<size_t>(s)]; }

@@ -48,14 +48,12 @@ class OwnerSuspicion final : public SkippablePart {
   std::optional<TimePoint> next_watch() const;
 
  private:
-  // In one view:
-  //
-  //   state        event                                              next state
-  //   kWatching    result due, most are here, host accepts a suspect  kSuspected
-  //   kWatching    result due, most are here, host accepts none       kTooFew
-  //   kWatching    result due, most are missing: restores owners      kWatching
-  //   kTooFew      result due: restores owners                        kTooFew
-  //   any          new view                                           kWatching
+  // When a result is due, and for a new view:
+  //   - kWatching --most are here, host accepts a suspect--> kSuspected
+  //   - kWatching --most are here, host accepts none--> kTooFew
+  //   - kWatching --most are missing--> kWatching, restores owners
+  //   - kTooFew --result due--> kTooFew, restores owners
+  //   - any state --new view--> kWatching
   enum class State : uint8_t {
     kWatching,
     kSuspected,  // waits for the new view

@@ -3,8 +3,8 @@
 #pragma once
 //
 // Base class of the parts of a skippable operation. A part is a member of its operation
-// and lives as long. It sees what the operation shares with its parts, by the same
-// names, and posts messages of the operation. Progress thread.
+// and lives as long. A part uses the host, the call and the local call of its operation
+// by the same names, and posts messages of the operation. Progress thread.
 
 #include <utility>
 
