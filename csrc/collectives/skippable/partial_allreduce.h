@@ -101,7 +101,6 @@ class PartialAllreduce final : public SkippableOperation {
     return kind == transport::FrameKind::kResult ? results_.num_receivers() : 1;
   }
   uint32_t edition() const override { return results_.edition(); }
-  size_t least_shard() const;
   void cut();
   void on_removed();
   void divide();

@@ -13,10 +13,6 @@ namespace aikido::collectives {
 
 using transport::FrameKind;
 
-size_t PartialAllreduce::least_shard() const {
-  return host_->settings().shard_bytes_of(call_);
-}
-
 bool PartialAllreduce::is_owner(Rank rank) const {
   return std::any_of(shards_.live().begin(), shards_.live().end(),
                      [&](int32_t s) { return shards_.at(s).owner == rank; });
@@ -25,7 +21,7 @@ bool PartialAllreduce::is_owner(Rank rank) const {
 // Starts again with the cut of the view.
 void PartialAllreduce::cut() {
   contributions_.end_pacing();
-  shards_.cut(view_host_->view(), least_shard());
+  shards_.cut(view_host_->view(), host_->settings().shard_bytes_of(call_));
   divide();
   for (const int32_t s : shards_.live())
     if (shards_.at(s).owner == host_->self()) owner_.take_over(s);
@@ -104,7 +100,8 @@ void PartialAllreduce::on_view() {
     on_removed();
     return expose_if_done();
   }
-  ShardTable plan = shards_.plan_in(view_host_->view(), least_shard());
+  ShardTable plan =
+      shards_.plan_in(view_host_->view(), host_->settings().shard_bytes_of(call_));
   bool is_anew = false;
   if (shards_.plan().is_extended_by(plan)) {
     shards_.extend(std::move(plan));
