@@ -20,6 +20,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "base": (),
     **dict.fromkeys(_DECISIONS, ("base",)),
     "ordering": ("base", "cost"),
+    "reassign": ("base",),
     "cuda": ("base",),
     "transport": ("base", "trace"),
     "membership": ("base", "transport"),

@@ -1,0 +1,9 @@
+set(AIKIDO_REASSIGN_SOURCES
+  reassign/grant_ledger.cpp
+  reassign/grant_size.cpp
+  reassign/helper_group.cpp
+  reassign/item_rate.cpp
+  reassign/message.cpp
+  reassign/own_work.cpp
+  reassign/reassigner.cpp
+  reassign/reassigner_moves.cpp)
