@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "c10d/batches.h"
 
+#include "c10d/common/thread_number.h"
+
 namespace aikido::adapter {
 
 Batches::OwnWork Batches::make(int rank, const Title& title,
@@ -17,7 +19,7 @@ Batches::OwnWork Batches::current(int rank) {
   Batch found;
   {
     const std::lock_guard lock(mutex_);
-    const auto it = by_thread_.find(AikidoWork::this_thread_number());
+    const auto it = by_thread_.find(this_thread_number());
     if (it == by_thread_.end()) return {};
     found = it->second;
     if (found.is_refused) {
@@ -30,7 +32,7 @@ Batches::OwnWork Batches::current(int rank) {
   OwnWork next = make(rank, kCoalesced, {});
   AikidoWork::follow(*found.work, next);
   const std::lock_guard lock(mutex_);
-  by_thread_[AikidoWork::this_thread_number()].work = next;
+  by_thread_[this_thread_number()].work = next;
   return next;
 }
 
@@ -40,7 +42,7 @@ void Batches::start(int rank, const Title& title, const Tensors& inputs) {
   Batch batch{make(rank, title, inputs)};
   {
     const std::lock_guard lock(mutex_);
-    std::swap(by_thread_[AikidoWork::this_thread_number()], batch);
+    std::swap(by_thread_[this_thread_number()], batch);
     if (!batch.work) ++num_;
   }
   if (batch.work) AikidoWork::end_batch(std::move(batch.work));
@@ -50,7 +52,7 @@ Batches::OwnWork Batches::end() {
   OwnWork work;
   {
     const std::lock_guard lock(mutex_);
-    const auto it = by_thread_.find(AikidoWork::this_thread_number());
+    const auto it = by_thread_.find(this_thread_number());
     if (it == by_thread_.end()) return {};
     work = std::move(it->second.work);
     by_thread_.erase(it);
@@ -70,7 +72,7 @@ void Batches::refuse() {
   OwnWork work;
   {
     const std::lock_guard lock(mutex_);
-    const auto it = by_thread_.find(AikidoWork::this_thread_number());
+    const auto it = by_thread_.find(this_thread_number());
     if (it == by_thread_.end()) return;
     it->second.is_refused = true;
     work = it->second.work;

@@ -2,7 +2,6 @@
 // Copyright (c) the aikido authors
 #include "c10d/work.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -128,19 +127,9 @@ void AikidoWork::open(Memory memory) {
     if (std::find(devices.begin(), devices.end(), result.device()) == devices.end())
       devices.push_back(result.device());
   }
-  const auto append = [](auto& to, auto& from) {
-    if (to.empty()) return to.swap(from);
-    to.insert(to.end(), std::make_move_iterator(from.begin()),
-              std::make_move_iterator(from.end()));
-  };
-  append(rest_->results, memory.results);
-  append(rest_->held, memory.held);
-  append(rest_->held, memory.staged.sources);
-  append(rest_->copies, memory.staged.copies);
-  if (memory.owner) rest_->owners.push_back(std::move(memory.owner));
-  if (memory.finish) rest_->finishes.push_back(std::move(memory.finish));
-  if (memory.lands_on) rest_->lands_on.push_back(*memory.lands_on);
-  num_open_ += 1 + memory.num_parts;
+  const int num_parts = memory.num_parts;
+  rest_->memory.add(std::move(memory));
+  num_open_ += 1 + num_parts;
 }
 
 void AikidoWork::close(c10::intrusive_ptr<AikidoWork> self) {
@@ -162,12 +151,6 @@ void AikidoWork::follow(AikidoWork& work, const c10::intrusive_ptr<AikidoWork>& 
   ++next->num_open_;
   next->follows_ = true;
   work.next_ = next;
-}
-
-uint64_t AikidoWork::this_thread_number() {
-  static std::atomic<uint64_t> last{0};
-  thread_local const uint64_t number = ++last;
-  return number;
 }
 
 void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
@@ -216,20 +199,15 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
         Error(self->failure_, operation_of(self->title_), self->seq_));
   }
   const bool is_barrier = self->opType_ == ::c10d::OpType::BARRIER;
-  const bool is_unfinished =
-      self->rest_ && !(self->rest_->copies.empty() && self->rest_->finishes.empty());
+  const bool is_unfinished = self->rest_ && self->rest_->memory.is_unfinished();
   if (!is_unfinished && !is_barrier) return end_at_once(std::move(self), error);
   const auto callback_thread = self->services_->callback_thread;
   const auto owed = self->services_->num_owed;
-  const bool has_parts =
-      is_unfinished &&
-      std::any_of(self->rest_->copies.begin(), self->rest_->copies.end(),
-                  [](const Copy& c) { return c.parts != nullptr; });
+  const bool has_parts = is_unfinished && self->rest_->memory.has_parts();
   if ((!error && is_unfinished) || has_parts) {
     ++*owed;
     callback_thread->run([self = std::move(self), owed, error]() mutable {
-      if (!error) error = self->finish_on_host();
-      self->end_here(self->mark_results(error));
+      self->end_here(self->finish_rest(error));
       --*owed;
       owed->notify_all();
       self->mark_futures();
@@ -292,52 +270,14 @@ bool AikidoWork::end_here(const std::exception_ptr& error) {
   return has_futures_;
 }
 
-std::exception_ptr AikidoWork::finish_on_host() {
-  // Plain writes to the memory of tensors, without autograd.
-  const at::AutoDispatchBelowADInplaceOrView below;
-  try {
-    for (const Copy& copy : rest_->copies) write_back(copy);
-    for (const auto& finish : rest_->finishes) finish();
-  } catch (...) {
-    return std::current_exception();
+// Makes the results unless the calls have failed with `error`. Returns the first
+// failure.
+std::exception_ptr AikidoWork::finish_rest(std::exception_ptr error) {
+  Transfers& transfers = *services_->transfers;
+  if (!error) {
+    error = rest_->memory.finish_on_host(transfers, operation_of(title_), rank_);
   }
-  return nullptr;
-}
-
-void AikidoWork::write_back(const Copy& copy) {
-  if (copy.tensor.device().is_cpu()) {
-    copy.tensor.copy_(copy.host);
-    return;
-  }
-  if (copy.parts) return copy.parts->flush();
-  const c10::Device device = copy.tensor.device();
-  if (copy.pending) copy.pending->hold_up(services_->transfers->up(device));
-  services_->transfers->copy_up(
-      copy.host, copy.tensor,
-      {concat(operation_of(title_), " on rank ", rank_, ": the copy from the host"),
-       device, copy.tensor.nbytes()});
-}
-
-// Last step of the work on devices, also after a failure, because parts of the result
-// may still be on their way up. Returns the first failure.
-std::exception_ptr AikidoWork::mark_results(std::exception_ptr error) {
-  auto& landed = rest_->landed;
-  try {
-    for (const Copy& copy : rest_->copies) {
-      if (error && copy.parts) copy.parts->drop();
-      rest_->lands_on.push_back(copy.tensor.device());
-    }
-    for (const c10::Device device : rest_->lands_on) {
-      const bool is_marked = std::any_of(landed.begin(), landed.end(),
-                                         [&](auto& m) { return m.device == device; });
-      if (device.is_cpu() || is_marked) continue;
-      landed.push_back(Mark::of(services_->transfers->up(device)));
-    }
-  } catch (...) {
-    if (!error) error = std::current_exception();
-  }
-  has_landed_ = !landed.empty();
-  return error;
+  return rest_->memory.mark_landed(transfers, error);
 }
 
 // Requires: completed. The thread that takes a future marks it, so exactly one does.
@@ -353,8 +293,8 @@ void AikidoWork::mark_futures() {
   } else if (future) {
     // A thread that waits for the future waits for the work of these streams.
     std::vector<c10::Stream> streams;
-    if (has_landed_) {
-      for (const Mark& mark : rest_->landed)
+    if (rest_) {
+      for (const Mark& mark : rest_->memory.landed())
         streams.push_back(services_->transfers->up(mark.device));
     }
     const c10::MultiStreamGuard guard(streams);
@@ -410,8 +350,8 @@ bool AikidoWork::wait(std::chrono::milliseconds timeout) {
 
 // Also called by Work::wait, under its lock.
 void AikidoWork::synchronize() {
-  if (!has_landed_) return;
-  for (const Mark& mark : rest_->landed) {
+  if (!rest_) return;
+  for (const Mark& mark : rest_->memory.landed()) {
     const c10::Stream stream = current_stream(mark.device);
     if (is_capturing(stream)) {
       raise({Code::kUnsupported,
@@ -426,8 +366,10 @@ void AikidoWork::synchronize() {
 
 bool AikidoWork::isCompleted() {
   if (!is_over_ && !::c10d::Work::isCompleted()) return false;
-  return !has_landed_ || std::all_of(rest_->landed.begin(), rest_->landed.end(),
-                                     [](const Mark& m) { return m.event->query(); });
+  if (!rest_) return true;
+  const auto landed = rest_->memory.landed();
+  return std::all_of(landed.begin(), landed.end(),
+                     [](const Mark& m) { return m.event->query(); });
 }
 
 // Without the lock once nothing changes any more.
@@ -436,7 +378,7 @@ bool AikidoWork::isSuccess() const {
 }
 
 std::vector<at::Tensor> AikidoWork::result() {
-  if (rest_) return rest_->results;
+  if (rest_) return rest_->memory.results();
   const bool is_received = opType_ != ::c10d::OpType::SEND && message_.defined();
   return is_received ? std::vector{message_} : std::vector<at::Tensor>();
 }

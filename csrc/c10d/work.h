@@ -14,8 +14,9 @@
 #include "base/status.h"
 #include "c10d/common/callback_thread.h"
 #include "c10d/common/compat.h"
+#include "c10d/common/thread_number.h"
 #include "c10d/completion_hooks.h"
-#include "c10d/device/staging.h"
+#include "c10d/work_memory.h"
 #include "collectives/outcome.h"
 #include "engine/engine.h"
 #include "trace/recorder.h"
@@ -24,21 +25,7 @@ namespace aikido::adapter {
 
 class AikidoWork final : public ::c10d::Work {
  public:
-  // `results`: returned by result() and by the future. `staged`: copies that are made
-  // before the work completes; on a device they are queued by then. `held`: other
-  // tensors that the engine reads or writes. `finish`: host work after the last byte;
-  // runs on the callback thread.
-  struct Memory {
-    std::vector<at::Tensor> results;
-    Staged staged;
-    std::vector<at::Tensor> held;
-    std::function<void()> finish = {};
-    // Device on which `finish` queues the results, on its stream for copies up.
-    std::optional<c10::Device> lands_on = {};
-    // Lives as long as `held`.
-    std::shared_ptr<void> owner = {};
-    int num_parts = 0;  // parts beside the call, each ended by complete_part()
-  };
+  using Memory = CallMemory;
   // Objects that a backend shares with all its works.
   struct Services {
     std::shared_ptr<CallbackThread> callback_thread;
@@ -81,8 +68,6 @@ class AikidoWork final : public ::c10d::Work {
   // `next` takes the further calls of the batch that `work` was. If `work` is still in
   // progress, `next` completes after it, and fails with it.
   static void follow(AikidoWork& work, const c10::intrusive_ptr<AikidoWork>& next);
-  // Unique, unlike the ids of threads.
-  static uint64_t this_thread_number();
   // End of one call. Called on the progress thread, which hands over its reference.
   static void complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
                        const collectives::Outcome& outcome);
@@ -128,13 +113,7 @@ class AikidoWork final : public ::c10d::Work {
  private:
   // Data of most calls, which messages in host memory do not need.
   struct Rest {
-    std::vector<at::Tensor> results;
-    std::vector<at::Tensor> held;
-    std::vector<std::shared_ptr<void>> owners;
-    std::vector<Copy> copies;
-    std::vector<std::function<void()>> finishes;
-    std::vector<c10::Device> lands_on;  // in addition to the devices of copies
-    std::vector<Mark> landed;           // passed when the results are on their devices
+    WorkMemory memory;
     // Guarded by Work::mutex_ until the last call ends.
     std::vector<c10::Device> devices;  // devices of the results, without the CPU
     collectives::Outcome outcome;
@@ -154,9 +133,7 @@ class AikidoWork final : public ::c10d::Work {
   static void end_at_once(c10::intrusive_ptr<AikidoWork> self,
                           const std::exception_ptr& error);
   bool end_here(const std::exception_ptr& error);
-  std::exception_ptr finish_on_host();
-  void write_back(const Copy& copy);
-  std::exception_ptr mark_results(std::exception_ptr error);
+  std::exception_ptr finish_rest(std::exception_ptr error);
   Futures& futures();
   void mark_futures();
   void help(TimePoint deadline);
@@ -170,9 +147,8 @@ class AikidoWork final : public ::c10d::Work {
   // message_, all other calls use rest_, which is not null then.
   at::Tensor message_;
   std::shared_ptr<Rest> rest_;
-  std::atomic<bool> has_landed_ = false;  // rest_->landed is final
-  std::atomic<int> num_open_ = 1;         // calls, plus one until close()
-  std::atomic<uint64_t> batch_of_ = 0;    // thread whose calls it takes; 0: no batch
+  std::atomic<int> num_open_ = 1;       // calls, plus one until close()
+  std::atomic<uint64_t> batch_of_ = 0;  // thread whose calls it takes; 0: no batch
   std::atomic<bool> follows_ =
       false;  // set if it follows another work, which may end on any thread
   std::atomic<uint64_t> seq_ = 0;
