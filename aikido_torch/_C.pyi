@@ -799,17 +799,17 @@ class QuietSteps:
     """
     def __init__(self, buckets: AikidoBackend, calls: AikidoBackend, check: collections.abc.Callable[[], typing.Any], rescue: collections.abc.Callable[[BaseException], bool]) -> None:
         ...
-    def allow(self, steps: range, policy: PolicyOptions, num_buckets: int, awaited: collections.abc.Sequence[torch._C._distributed_c10d.Work]) -> None:
+    def allow(self, steps: range, policy: PolicyOptions, num_buckets: int, awaited: collections.abc.Sequence[torch._C._distributed_c10d.Work], look_each: int) -> None:
         """
-        Allows these steps to be quiet, until the hook or pass_top() finds something to do.
+        Allows these steps to be quiet, until the hook or pass_top() finds something to do. The call given to look() is made in steps whose number is a multiple of `look_each` (0: in none).
         """
     def install(self, reducer: torch._C._distributed_c10d.Reducer, state: typing.Any, hook: collections.abc.Callable[[typing.Any, torch._C._distributed_c10d.GradBucket], torch.futures.Future[torch.Tensor]]) -> None:
         """
         Makes quiet steps run as the communication hook of `reducer`, once in its life. In all other steps the hook is hook(state, bucket). It must not keep the model alive, because the garbage collector does not see it.
         """
-    def look(self, each: int, call: collections.abc.Callable[[int], typing.Any], rates: typing.Any) -> None:
+    def look(self, call: collections.abc.Callable[[int], typing.Any], rates: typing.Any) -> None:
         """
-        Calls call(step) at the end of the backward of a quiet step in two cases. The number of the step is a multiple of `each` (0: never). Or the learning rates of the optimizer `rates` (None: not watched) have changed since the top of the loop. Call look() before allow().
+        Calls call(step) at the end of the backward of a quiet step in two cases. The step is one that `look_each` of allow() selects. Or the learning rates of the optimizer `rates` (None: not watched) have changed since the top of the loop. Call look() before allow().
         """
     def pass_top(self) -> bool:
         """

@@ -4,16 +4,13 @@
 
 from typing import TYPE_CHECKING
 
+from aikido_torch.ddp._step_audit import AUDIT_PERIOD
 from aikido_torch.recovery._together import stepped_together
 
 if TYPE_CHECKING:
     from aikido_torch.ddp._handle import Handle
 
 __all__ = ["leave_quiet_steps", "take_quiet_steps"]
-
-# Steps that are multiples of it are not quiet, so that gauges and messages are at most
-# this old. The audit (_step_audit.py) examines the same steps.
-_PERIOD = 32
 
 
 def leave_quiet_steps(handle: "Handle") -> None:
@@ -24,14 +21,20 @@ def leave_quiet_steps(handle: "Handle") -> None:
         return
     step = handle._steps
     num_steps = min(
-        -step % _PERIOD,
+        -step % AUDIT_PERIOD,
         handle._audit.steps_before_look(step),
         handle._state_check.steps_before_digest(step),
     )
     if num_steps > 0:
         steps = range(step, step + num_steps)
         awaited = handle._exchange.awaited if handle._exchange else []
-        handle._quiet.allow(steps, handle._policy, len(handle._buckets), awaited)
+        handle._quiet.allow(
+            steps,
+            handle._policy,
+            len(handle._buckets),
+            awaited,
+            handle._audit.quiet_period(step),
+        )
 
 
 def _may_be_quiet(handle: "Handle") -> bool:

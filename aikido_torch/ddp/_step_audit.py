@@ -24,15 +24,18 @@ from aikido_torch.recovery._backward import after_backward
 from aikido_torch.recovery._digest import option_values
 from aikido_torch.recovery._report import Check, report
 
-__all__ = ["StepAudit"]
+__all__ = ["AUDIT_PERIOD", "StepAudit"]
+
+# Steps that are multiples of it are examined in a long training. Python handles the
+# same steps (_quiet.py), so that gauges and messages are at most this old.
+AUDIT_PERIOD = 32
 
 # Each of the first steps is examined completely, and then a sample of every n-th step.
 # An examination takes about 0.25 ms, because its code leaves the caches in between. So
 # n grows. A change of the loop that comes later is seen after 32 steps at most; if a
 # step was replayed without it before that, the digests differ (_state_check.py).
 _FIRST_STEPS = 10
-_PERIODS = ((32, 8), (64, 16))  # n before that step
-_LAST_PERIOD = 32
+_PERIODS = ((32, 8), (64, 16))  # n before that step, and AUDIT_PERIOD later
 _SAMPLE = 3  # tensors of a step that are examined
 _MOST_BYTES = 64 << 10  # larger tensors are not read
 
@@ -80,10 +83,8 @@ class StepAudit:
         self._num_noted = 0  # number of parameters when the notes were taken
         self._rates: list[object] | None = None
         self.findings: list[str] = []
+        # Record of the quiet steps, in which step() is observed; None: not observed.
         self._quiet: _C.QuietSteps | None = None
-        self._look: Callable[[int], None] | None = (
-            None  # at the end of a quiet backward
-        )
         self._num_quiet = 0  # backwards of quiet steps until now
         if check != "off":
             optimizer.register_step_pre_hook(Hook(self._before_step))
@@ -118,9 +119,10 @@ class StepAudit:
             return
         look = partial(_call, weakref.WeakMethod(self._at_end_of_quiet_backward))
         if self._has_apply:
-            quiet.look(0, look, self._optimizer)
+            quiet.look(look, self._optimizer)
         else:
-            self._quiet, self._look = quiet, look
+            quiet.look(look, None)
+            self._quiet = quiet
 
     def steps_before_look(self, step: int) -> int:
         """Number of steps from `step` on that need no call of `on_top` and
@@ -130,11 +132,18 @@ class StepAudit:
             return sys.maxsize
         if step < _FIRST_STEPS:
             return 0
-        if self._has_apply:
-            return -step % _period(step)
-        if self._quiet is not None and self._look is not None:
-            self._quiet.look(_period(step), self._look, None)
-        return sys.maxsize
+        return -step % _period(step) if self._has_apply else sys.maxsize
+
+    def quiet_period(self, step: int) -> int:
+        """Quiet steps whose number is a multiple of it are examined; 0: none is.
+
+        Args:
+            step: the first quiet step. Steps from there to the next multiple of
+                `AUDIT_PERIOD` have one period.
+        """
+        if self._check == "off" or self._has_apply:
+            return 0
+        return _period(step)
 
     def on_catch_up(self) -> None:
         """Forgets the notes of a step that the loop has omitted.
@@ -400,4 +409,4 @@ def _value(gradient: torch.Tensor) -> object:
 
 def _period(step: int) -> int:
     """Every n-th step is examined around `step`."""
-    return next((n for end, n in _PERIODS if step < end), _LAST_PERIOD)
+    return next((n for end, n in _PERIODS if step < end), AUDIT_PERIOD)

@@ -112,8 +112,7 @@ QuietSteps::QuietSteps(Backend buckets, Backend calls, py::object check,
       check_(shared(std::move(check))),
       rescue_(shared(std::move(rescue))) {}
 
-void QuietSteps::look(int64_t each, py::object call, py::object rates) {
-  look_each_ = each;
+void QuietSteps::look(py::object call, py::object rates) {
   look_ = shared(std::move(call));
   if (!rates.is_none()) optimizer_ = shared(std::move(rates));
 }
@@ -227,16 +226,17 @@ void register_quiet_steps(py::module_& m) {
           "allow",
           [](QuietSteps& self, const Range& steps,
              const straggler::PolicyOptions& policy, uint64_t num_buckets,
-             std::vector<QuietSteps::Work> awaited) {
+             std::vector<QuietSteps::Work> awaited, int64_t look_each) {
             self.allow({steps.attr("start").cast<int64_t>(),
                         static_cast<int64_t>(py::len(steps)), policy, num_buckets,
-                        std::move(awaited)});
+                        std::move(awaited), look_each});
           },
           py::arg("steps"), py::arg("policy"), py::arg("num_buckets"),
-          py::arg("awaited"),
+          py::arg("awaited"), py::arg("look_each"),
           "Allows these steps to be quiet, until the hook or pass_top() finds "
           "something "
-          "to do.")
+          "to do. The call given to look() is made in steps whose number is a multiple "
+          "of `look_each` (0: in none).")
       .def(
           "install",
           [](const std::shared_ptr<QuietSteps>& self,
@@ -267,14 +267,14 @@ void register_quiet_steps(py::module_& m) {
           "elements.")
       .def(
           "look",
-          [](QuietSteps& self, int64_t each, Look call, py::object rates) {
-            self.look(each, std::move(call), std::move(rates));
+          [](QuietSteps& self, Look call, py::object rates) {
+            self.look(std::move(call), std::move(rates));
           },
-          py::arg("each"), py::arg("call"), py::arg("rates"),
+          py::arg("call"), py::arg("rates"),
           "Calls call(step) at the end of the backward of a quiet step in two cases. "
-          "The number of the step is a multiple of `each` (0: never). Or the learning "
-          "rates of the optimizer `rates` (None: not watched) have changed since the "
-          "top of the loop. Call look() before allow().")
+          "The step is one that `look_each` of allow() selects. Or the learning rates "
+          "of the optimizer `rates` (None: not watched) have changed since the top of "
+          "the loop. Call look() before allow().")
       .def("set_alarm", &QuietSteps::set_alarm, py::arg("is_on"),
            "While it is on, no step is quiet, and `check` is called at the end of a "
            "backward that is in progress. Any thread.")

@@ -55,6 +55,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
     straggler::PolicyOptions policy;
     uint64_t num_buckets = 1;
     std::vector<Work> awaited;  // messages of other ranks
+    int64_t look_each = 0;      // the audit looks at multiples of it; 0: at none
   };
 
   // `buckets` reduces the gradients, the loop makes its own calls on `calls`. Python:
@@ -63,10 +64,10 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   QuietSteps(Backend buckets, Backend calls, pybind11::object check,
              pybind11::object rescue);
   // Call it before allow(). Python: `call(step)` is called at the end of the
-  // backward of each quiet step whose number is a multiple of `each`, if `each` is not
-  // 0. If `rates` is an optimizer and not None, it is also called if the learning rates
-  // differ from those at the last top of the loop.
-  void look(int64_t each, pybind11::object call, pybind11::object rates);
+  // backward of each quiet step that Plan::look_each selects. If `rates` is an
+  // optimizer and not None, it is also called if the learning rates differ from those
+  // at the last top of the loop.
+  void look(pybind11::object call, pybind11::object rates);
 
   // The next steps are quiet, until the hook or pass_top() finds something to do.
   void allow(Plan plan);
@@ -93,14 +94,14 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   void queue_end_of_backward();
   void at_end_of_backward() const;
   bool is_looked_at() const {
-    return have_rates_changed_ || (look_each_ > 0 && last_step_ % look_each_ == 0);
+    const bool is_due = plan_.look_each > 0 && last_step_ % plan_.look_each == 0;
+    return look_ && (have_rates_changed_ || is_due);
   }
 
   const Backend buckets_, calls_;
   const std::shared_ptr<pybind11::object> check_, rescue_;
   std::shared_ptr<pybind11::object> look_;       // null: there is no audit
   std::shared_ptr<pybind11::object> optimizer_;  // null: its rates are not watched
-  int64_t look_each_ = 0;
   std::optional<std::vector<double>> rates_;  // at the top of this step, if it passed
   bool have_rates_changed_ = false;
   const ::c10d::ReduceOp mean_{::c10d::ReduceOp::AVG};

@@ -23,6 +23,7 @@ class Handle:
         self._carrying = SimpleNamespace(is_on=False)
         self._audit = SimpleNamespace(
             steps_before_look=lambda step: until_look,
+            quiet_period=lambda step: 16,
             on_quiet_top=lambda: self.told.append("top"),
         )
         self._state_check = SimpleNamespace(
@@ -65,7 +66,7 @@ def test_steps_are_quiet_until_something_is_due_or_to_a_multiple_of_32(
 ):
     handle = Handle(until_look, until_digest)
     leave_quiet_steps(handle)
-    assert handle.allowed == (range(40, 40 + count), "policy", 2, ["message"])
+    assert handle.allowed == (range(40, 40 + count), "policy", 2, ["message"], 16)
 
 
 def test_no_step_is_quiet_if_something_is_due_in_the_next_one():

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import linecache
+import sys
 import warnings
 
 import pytest
@@ -267,6 +268,57 @@ def test_a_step_that_is_looked_at_is_found_by_its_own_number(audited):
         audit.on_backward(16, set())
 
     assert len(warnings_of(run, "Parameters change")) == 1
+
+
+class QuietSteps:
+    """Records the calls that an audit makes."""
+
+    def __init__(self):
+        self.looks = []
+
+    def look(self, call, rates):
+        self.looks.append(rates)
+
+
+def audit_of(check, has_apply):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(4))], lr=0.1)
+    audit = StepAudit(optimizer, check=check, has_apply=has_apply, has_after_step=False)
+    quiet = QuietSteps()
+    audit.follow(quiet)
+    return audit, optimizer, quiet
+
+
+ALL = sys.maxsize
+
+
+@pytest.mark.parametrize(
+    ("check", "has_apply", "step", "before_look", "period"),
+    [
+        ("warn", False, 9, 0, 8),
+        ("warn", False, 10, ALL, 8),
+        ("warn", False, 32, ALL, 16),
+        ("error", False, 64, ALL, _step_audit.AUDIT_PERIOD),
+        ("warn", True, 9, 0, 0),
+        ("warn", True, 10, 6, 0),
+        ("warn", True, 33, 15, 0),
+        ("warn", True, 70, 26, 0),
+        ("off", False, 5, ALL, 0),
+        ("off", True, 5, ALL, 0),
+    ],
+)
+def test_the_audit_limits_or_examines_quiet_steps(
+    check, has_apply, step, before_look, period
+):
+    audit, optimizer, quiet = audit_of(check, has_apply)
+    told = list(quiet.looks)
+    assert audit.steps_before_look(step) == before_look
+    assert audit.quiet_period(step) == period
+    # A question changes nothing.
+    assert quiet.looks == told
+    if check == "off":
+        assert told == []
+    else:
+        assert told == [optimizer if has_apply else None]
 
 
 def test_an_after_step_may_change_options(group_of_one):

@@ -214,7 +214,8 @@ def clamps_from(rank, size, first):
 
 
 def test_gradients_changed_after_the_backward_of_a_quiet_step_give_a_warning():
-    assert run_ranks(3, clamps_from, 25) == [(1, True)] * 3
+    # Of the steps 15 to 24, the audit examines the quiet steps 16 and 24.
+    assert run_ranks(3, clamps_from, 15) == [(1, True)] * 3
 
 
 def schedules_in_its_loop(rank, size, first):
