@@ -45,7 +45,7 @@ from aikido_torch import _C, _tags
 from aikido_torch._job_ranks import say_both
 from aikido_torch.errors import AikidoError
 
-__all__ = ["CallWatch", "Counts", "Place"]
+__all__ = ["CallWatch", "CountNews", "Counts", "Place", "Standstill"]
 
 _MESSAGE_BYTES = 1024
 _MOST_TOGETHER = 8
@@ -117,6 +117,66 @@ class Counts:
         return found
 
 
+class CountNews:
+    """Rule for the steps in which a rank sends its number of calls without a
+    standstill.
+
+    These are each 25th step, and a step after a step with an unusual number of calls.
+    A number is sent once. Pure.
+    """
+
+    def __init__(self) -> None:
+        self._sent_calls = -1
+        self._sent_at = 0  # The step of the last message.
+        # Number of calls at the last backward, and its increase since the one before.
+        self._last = (-1, -1)
+        # True if the increase has changed since the last message.
+        self._is_irregular = False
+
+    def is_due(self, step: int, calls: int) -> bool:
+        """The backward of `step` begins after `calls` calls; to be called once for
+        each step.
+
+        Returns:
+            True if the rank must send a message now.
+        """
+        before, more = self._last
+        self._last = calls, -1 if before < 0 else calls - before
+        self._is_irregular |= more >= 0 and calls - before != more
+        is_due = self._is_irregular and step - self._sent_at >= _TOLD_APART
+        if not (is_due or step % _TOLD_STEPS == 0) or calls == self._sent_calls:
+            return False
+        self._sent_calls, self._sent_at, self._is_irregular = calls, step, False
+        return True
+
+
+class Standstill:
+    """Detector of a rank without progress for one second. Pure.
+
+    Args:
+        now: time in seconds, as in `is_new`.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._last: tuple[int, int] = (-1, -1)
+        self._reported: tuple[int, int] = (-1, -1)
+
+    def is_new(self, here: tuple[int, int], now: float) -> bool:
+        """True once for each place at which the rank stays for a second.
+
+        Args:
+            here: the next step of the rank, and its number of calls.
+            now: time in seconds; it never decreases.
+        """
+        if here != self._last:
+            self._last, self._since = here, now
+        elif now - self._since >= _STILL_S and here != self._reported:
+            self._reported = here
+            return True
+        return False
+
+
 class CallWatch:
     """One rank's end of the messages, with a thread of its own.
 
@@ -151,20 +211,13 @@ class CallWatch:
         self._counts = Counts()
         self._lock = threading.Lock()  # Protects _counts and told.
         self.told: list[Place] = []
-        self._regular_told = -1
-        self._told_at = 0  # The step of the last message about a place.
-        # Number of calls at the last backward, and its increase since the one before.
-        self._last_hook = (-1, -1)
-        # True if the increase has changed since the last message.
-        self._is_irregular = False
+        self._count_news = CountNews()
         self.failure = ""
         self.ended = threading.Event()
         self._sending = threading.Lock()
         self._incoming = [self._listen() for _ in range(_MOST_TOGETHER)]
         self._sent: list[tuple[torch.Tensor, Any]] = []
-        self._still_since = time.monotonic()
-        self._last: tuple[int, int] = (-1, -1)
-        self._last_told: tuple[int, int] = (-1, -1)
+        self._standstill = Standstill(time.monotonic())
         self._suspects: dict[int, tuple[Place, float]] = {}
         self._thread = threading.Thread(
             target=_run,
@@ -184,12 +237,7 @@ class CallWatch:
         with self._lock:
             self._counts.on_hook(step, calls)
             self._next_step = step + 1
-        before, more = self._last_hook
-        self._last_hook = calls, -1 if before < 0 else calls - before
-        self._is_irregular |= more >= 0 and calls - before != more
-        is_due = self._is_irregular and step - self._told_at >= _TOLD_APART
-        if (is_due or step % _TOLD_STEPS == 0) and calls != self._regular_told:
-            self._regular_told, self._told_at, self._is_irregular = calls, step, False
+        if self._count_news.is_due(step, calls):
             self._tell({"place": [self._own, step, calls, "", False]})
         return calls
 
@@ -315,10 +363,7 @@ class CallWatch:
 
     def _tell_if_still(self, now: float) -> None:
         here = (self._next_step, self._calls.num_calls)
-        if here != self._last:
-            self._last, self._still_since = here, now
-        elif now - self._still_since >= _STILL_S and here != self._last_told:
-            self._last_told = here
+        if self._standstill.is_new(here, now):
             where = call_of(self._thread_id)
             self._tell({"place": [self._own, *here, where, True]})
 

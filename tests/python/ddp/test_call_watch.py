@@ -6,7 +6,14 @@ import subprocess
 import sys
 import threading
 
-from aikido_torch.ddp._call_watch import CallWatch, Counts, Place, call_of
+from aikido_torch.ddp._call_watch import (
+    CallWatch,
+    CountNews,
+    Counts,
+    Place,
+    Standstill,
+    call_of,
+)
 
 
 def counts(*hooks):
@@ -35,6 +42,37 @@ def test_the_calls_before_a_step_are_those_before_the_first_own_one_from_it_on()
     assert [own.by(step) for step in (3, 4, 5, 9, 10)] == [None, 10, 12, 12, None]
     own.add(2)
     assert [own.by(step) for step in (4, 9)] == [12, 14]
+
+
+def test_a_number_of_calls_is_news_in_each_25th_step_and_after_a_change():
+    news = CountNews()
+    calls, due = 0, []
+    for step in range(1, 61):
+        if news.is_due(step, calls):
+            due.append(step)
+        calls += 2 + (step == 33)
+    # 34 shows the unusual step, and 39 is the first one 5 steps later.
+    assert due == [25, 34, 39, 50]
+
+
+def test_the_same_number_of_calls_is_no_news():
+    news = CountNews()
+    assert [step for step in range(1, 80) if news.is_due(step, 3)] == [25]
+
+
+def test_a_standstill_is_new_once_for_each_place():
+    still = Standstill(0.0)
+    looks = [
+        ((4, 7), 0.5, False),
+        ((4, 7), 1.4, False),
+        ((4, 7), 1.5, True),
+        ((4, 7), 9.0, False),
+        ((5, 7), 9.1, False),
+        ((5, 8), 10.2, False),  # a call is progress too
+        ((5, 8), 11.2, True),
+    ]
+    for here, now, is_new in looks:
+        assert still.is_new(here, now) == is_new, (here, now)
 
 
 class _Group:
