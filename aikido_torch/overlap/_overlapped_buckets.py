@@ -68,6 +68,61 @@ class Bucket:
         return tuple(p._version for p in self.flat.parameters)
 
 
+class Reduction:
+    """The way in which the buckets of one layout are reduced.
+
+    Args:
+        backend: backend of the group.
+        policy: policy of the reductions.
+        is_strict: True for sums of scaled gradients, which have the same bits as in
+            DistributedDataParallel; False for means of the contributors.
+
+    Attributes:
+        scale: factor of this rank's gradients.
+    """
+
+    def __init__(
+        self, backend: _C.AikidoBackend, policy: _C.PolicyOptions, *, is_strict: bool
+    ) -> None:
+        self._backend = backend
+        self._policy = policy
+        _, self._size = backend.place
+        self._op = _SUM if is_strict else _MEAN
+        self.scale = 1 / self._size if is_strict else 1.0
+
+    def start(self, buffer: torch.Tensor, priority: int) -> _C.AikidoWork:
+        """Starts the reduction of one bucket.
+
+        Raises:
+            ConfigError: the group has another number of members now.
+        """
+        _, size = self._backend.place
+        if size != self._size:
+            raise ConfigError(
+                f"OverlappedDataParallel: the group has {size} members now and had "
+                f"{self._size} when the module was wrapped, whose mean was taken; "
+                "close() and wrap it again after reconfigure."
+            )
+        return self._backend.all_reduce(
+            buffer, self._op, self._policy, priority, _GROUP_TIMEOUT
+        )
+
+
+@dataclass(slots=True)
+class StepProgress:
+    """Part of the present step that is done. Each step begins with a new object.
+
+    Attributes:
+        next: index of the next bucket to send.
+        has_taken: True if a gradient was taken since the last step.
+        is_released: True if the user has waited for the gradients, which are means now.
+    """
+
+    next: int = 0
+    has_taken: bool = False
+    is_released: bool = False
+
+
 class Sums:
     """The buckets of one model. Any thread may call `take`, one thread at a time.
 
@@ -108,10 +163,8 @@ class Sums:
         self._on_sum = on_sum
         self._lock = threading.RLock()
         self._buckets: list[Bucket] = []
-        self._next = 0  # index of the next bucket to send
+        self._progress = StepProgress()
         self._is_stepping = False
-        self._is_released = False
-        self._has_taken = False  # true if a gradient was taken since the last step
         self.num_due = 0
         self.signal = False
         self.was_signalled = False
@@ -123,14 +176,9 @@ class Sums:
 
         Args:
             layout: names of the parameters of each bucket, and priorities.
-            policy: policy of the reductions.
-            is_strict: True for sums of scaled gradients, which have the same bits as in
-                DistributedDataParallel; False for means of the contributors.
+            policy, is_strict: as in `Reduction`.
         """
-        self._policy = policy
-        _, self._size = self._backend.place
-        self._scale = 1 / self._size if is_strict else 1.0
-        self._op = _SUM if is_strict else _MEAN
+        self._reduction = Reduction(self._backend, policy, is_strict=is_strict)
         self._buckets = [
             Bucket(
                 FlatBucket(
@@ -166,7 +214,7 @@ class Sums:
         parameter = self._parameters[name]
         with self._lock:
             self.check_done(name)
-            if self._is_released:
+            if self._progress.is_released:
                 self._start_anew()
             bucket = self._bucket_of[id(parameter)]
             if bucket.flat.has(parameter) or bucket.work is not None:
@@ -177,11 +225,12 @@ class Sums:
                     "where all ranks leave a step out, wait_for_gradients() before "
                     "zero_grad()."
                 )
-            bucket.flat.take(parameter, self._scale)
+            bucket.flat.take(parameter, self._reduction.scale)
             mark([parameter])
-            self._has_taken = True
-            while self._next < len(self._buckets):
-                bucket = self._buckets[self._next]
+            progress = self._progress
+            progress.has_taken = True
+            while progress.next < len(self._buckets):
+                bucket = self._buckets[progress.next]
                 # A bucket that is due is full too, but with the values that were sent
                 # before.
                 if bucket.values is not None or not bucket.flat.is_full:
@@ -203,36 +252,28 @@ class Sums:
         """
         with self._lock:
             # Other ranks may have had a backward since, but not this rank.
-            if self._is_released and self._are_dropped():
+            if self._progress.is_released and self._are_dropped():
                 self._start_anew()
-            while self._next < len(self._buckets):
-                bucket = self._buckets[self._next]
+            while self._progress.next < len(self._buckets):
+                bucket = self._buckets[self._progress.next]
                 self._finish(bucket)  # the bucket was not used since the last step
-                bucket.flat.complete(self._scale)
+                bucket.flat.complete(self._reduction.scale)
                 self._send_next()
 
     def end_backward(self) -> None:
         """Sends the remaining buckets, if the backward has produced gradients."""
         with self._lock:
-            if self._has_taken:
+            if self._progress.has_taken:
                 self.send_rest()
 
     def _send_next(self) -> None:
-        _, size = self._backend.place
-        if size != self._size:
-            raise ConfigError(
-                f"OverlappedDataParallel: the group has {size} members now and had "
-                f"{self._size} when the module was wrapped, whose mean was taken; "
-                "close() and wrap it again after reconfigure."
-            )
-        bucket = self._buckets[self._next]
-        if self._next == 0 and self.signal:
+        progress = self._progress
+        bucket = self._buckets[progress.next]
+        if progress.next == 0 and self.signal:
             bucket.flat.signal(0)
-        self._next += 1
+        progress.next += 1
         bucket.sent_s = time.monotonic()
-        bucket.work = self._backend.all_reduce(
-            bucket.flat.buffer, self._op, self._policy, bucket.priority, _GROUP_TIMEOUT
-        )
+        bucket.work = self._reduction.start(bucket.flat.buffer, bucket.priority)
 
     def _wait_for(self, bucket: Bucket) -> None:
         work = bucket.work
@@ -258,7 +299,7 @@ class Sums:
             self._wait_for(bucket)
             unmark(bucket.flat.parameters)
             bucket.flat.release()
-        self._is_released = True
+        self._progress.is_released = True
 
     def _are_dropped(self) -> bool:
         return all(p.grad is None for p in self._parameters.values())
@@ -270,15 +311,14 @@ class Sums:
             self._on_sum(bucket.flat.buffer.nbytes, bucket.sent_s, bucket.work)
             bucket.flat.restart()
             bucket.work = None
-        self._next = 0
-        self._is_released = self._has_taken = False
+        self._progress = StepProgress()
 
     # ---- steps ----
 
     def ask_for_step(self) -> None:
         """Makes the step of all parameters due."""
         self.send_rest()
-        is_whole = self._is_released or needs_whole_step(self._optimizer)
+        is_whole = self._progress.is_released or needs_whole_step(self._optimizer)
         if is_whole:
             self.wait_for_gradients()
         # A whole step reports itself.
@@ -291,8 +331,7 @@ class Sums:
                 bucket.versions = bucket.versions_now()
                 mark(bucket.flat.parameters)
             self.num_due = len(self._buckets)
-            self._next = 0
-            self._is_released = self._has_taken = False
+            self._progress = StepProgress()
             if is_whole:
                 self._step_whole()
 
@@ -401,15 +440,15 @@ class Sums:
         """
         try:
             self.finish_all()
-            if self._has_taken and not self._is_released:
+            if self._progress.has_taken and not self._progress.is_released:
                 self.wait_for_gradients()
         finally:
             for bucket in self._buckets:
                 unmark(bucket.flat.parameters)
                 bucket.flat.let_go()
                 bucket.work = bucket.values = None
-            self.num_due = self._next = 0
-            self._is_released = self._has_taken = False
+            self.num_due = 0
+            self._progress = StepProgress()
 
     # ---- steps of others ----
 
@@ -425,15 +464,15 @@ class Sums:
         Returns:
             False if no result of such a step has been received.
         """
-        if self._is_released:  # the last step was omitted
+        if self._progress.is_released:  # the last step was omitted
             self._start_anew()
         if self._backend.committed_ahead < len(self._buckets):
             return False
         for bucket in self._buckets:
-            bucket.flat.complete(self._scale)
+            bucket.flat.complete(self._reduction.scale)
         # The results have been received, so these calls send nothing and return at
         # once.
-        while self._next < len(self._buckets):
+        while self._progress.next < len(self._buckets):
             self._send_next()
         if apply is None:
             self.ask_for_step()
@@ -441,7 +480,7 @@ class Sums:
             self.wait_for_gradients()
             apply()
         self.finish_all()
-        if self._is_released:  # this step was omitted
+        if self._progress.is_released:  # this step was omitted
             self._start_anew()
             for parameter in self._parameters.values():
                 parameter.grad = None

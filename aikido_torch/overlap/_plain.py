@@ -23,7 +23,7 @@ from aikido_torch import _C
 from aikido_torch.overlap._awaited import mark, unmark
 from aikido_torch.overlap._checks import check_gradient
 from aikido_torch.overlap._layout import Layout
-from aikido_torch.overlap._overlapped_buckets import Bucket, Sums
+from aikido_torch.overlap._overlapped_buckets import Bucket, StepProgress, Sums
 
 __all__ = ["PlainSums"]
 
@@ -66,7 +66,8 @@ class PlainSums(Sums):
         if name not in self.triggers:
             return
         with self._lock:
-            self._has_taken = True
+            progress = self._progress
+            progress.has_taken = True
             # No end of this backward is announced, so reads of gradients have to wait.
             if not self._is_watched:
                 mark(self._all)
@@ -77,8 +78,8 @@ class PlainSums(Sums):
                 bucket.flat.check_filled()
             if all(p.grad is not None for p in bucket.flat.parameters):
                 self._fill(bucket)
-            while self._next < len(self._buckets):
-                if not self._buckets[self._next].flat.is_full:
+            while progress.next < len(self._buckets):
+                if not self._buckets[progress.next].flat.is_full:
                     break
                 self._send_next()
 
@@ -91,11 +92,11 @@ class PlainSums(Sums):
         ):
             if parameter.grad is not None:
                 check_gradient(name, parameter)
-        bucket.flat.fill(self._scale)
+        bucket.flat.fill(self._reduction.scale)
 
     def end_backward(self) -> None:
         with self._lock:
-            has_taken = self._has_taken or (
+            has_taken = self._progress.has_taken or (
                 self._is_fresh and any(p.grad is not None for p in self._all)
             )
             if has_taken:
@@ -107,13 +108,13 @@ class PlainSums(Sums):
         """Sends all remaining buckets, and waits for all sums as well."""
         with self._lock:
             unmark(self._all)  # the following code reads gradients itself
-            if not self._is_summed or self._has_taken or self._are_dropped():
+            if not self._is_summed or self._progress.has_taken or self._are_dropped():
                 self._sum_up()
 
     def _sum_up(self) -> None:
         unmark(self._all)
-        while self._next < len(self._buckets):
-            bucket = self._buckets[self._next]
+        while self._progress.next < len(self._buckets):
+            bucket = self._buckets[self._progress.next]
             if not bucket.flat.is_full:
                 self._fill(bucket)
             self._send_next()
@@ -128,9 +129,9 @@ class PlainSums(Sums):
         self.was_signalled = bool(self._buckets[0].flat.signals.any())
         for bucket in self._buckets:
             bucket.flat.empty()
-        self._next = 0
+        self._progress = StepProgress()
         self._is_summed = True
-        self._has_taken = self._is_watched = self._is_fresh = False
+        self._is_watched = self._is_fresh = False
 
     def wait_for_gradients(self) -> None:
         if not self._is_between_steps:
@@ -148,12 +149,11 @@ class PlainSums(Sums):
 
     def end(self) -> None:
         try:
-            if self._has_taken:
+            if self._progress.has_taken:
                 self._sum_up()
         finally:
             unmark(self._all)
             for bucket in self._buckets:
                 bucket.flat.let_go(has_sums=self._is_summed)
                 bucket.work = None
-            self._next = 0
-            self._has_taken = False
+            self._progress = StepProgress()

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from aikido_torch._backend import backend_of
 from aikido_torch.errors import ConfigError
 from aikido_torch.overlap._layout import Layout
-from aikido_torch.overlap._overlapped_buckets import Sums
+from aikido_torch.overlap._overlapped_buckets import Reduction, Sums
 from aikido_torch.straggler import WaitAll
 
 LAYOUT = Layout((("c",), ("b",), ("a",)), (2, 1, 0))
@@ -41,6 +41,26 @@ class Backend:
     def all_reduce(self, tensor, op, policy, priority, timeout):
         self.sent.append((tensor.clone(), priority, Work()))
         return self.sent[-1][2]
+
+
+@pytest.mark.parametrize(
+    ("is_strict", "scale", "op"), [(True, 0.5, "SUM"), (False, 1.0, "AVG")]
+)
+def test_strict_gradients_are_scaled_and_added_and_others_are_averaged(
+    is_strict, scale, op
+):
+    calls = []
+    backend = Backend()
+    backend.all_reduce = lambda *call: calls.append(call)
+    policy = WaitAll().native()
+    reduction = Reduction(backend, policy, is_strict=is_strict)
+    assert reduction.scale == scale
+    buffer = torch.ones(2)
+    reduction.start(buffer, -3)
+    (tensor, used, told, priority, _) = calls[0]
+    assert tensor is buffer
+    assert told is policy
+    assert (used.op.name, priority) == (op, -3)
 
 
 class Rig:
