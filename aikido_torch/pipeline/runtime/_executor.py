@@ -20,8 +20,8 @@ no gradient is sent back for it.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -34,7 +34,7 @@ from aikido_torch.pipeline.runtime._stage import StageRun, Tensors
 from aikido_torch.pipeline.runtime._sum import Sum
 from aikido_torch.pipeline.runtime._tell import Teller
 
-__all__ = ["AHEAD", "Executor", "Feed", "Program"]
+__all__ = ["AHEAD", "Executor", "Feed", "Program", "Receives", "Values"]
 
 AHEAD = 4  # number of receives that are posted before their turn
 
@@ -42,6 +42,9 @@ AHEAD = 4  # number of receives that are posted before their turn
 _ACTIVATION, _GRADIENT, _PROMISE, _MORE_ACTIVATION, _MORE_GRADIENT, _NUM_KINDS = range(
     6
 )
+
+
+Key = tuple[int, int]  # stage and micro-batch, or stage and rank
 
 
 class Feed(Protocol):
@@ -138,11 +141,87 @@ class _Arrival:
         return self.step.kind == "receive_gradient"
 
 
+@dataclass(slots=True)
+class Values:
+    """Tensors that one run has computed or received and not used yet.
+
+    All tables are by own stage and micro-batch. Each run has its own object.
+
+    Attributes:
+        inputs: inputs of a forward, with the weight of the micro-batch.
+        outputs: outputs to send to the next stage, with the weight.
+        gradients: gradients of the outputs of a stage.
+        gradients_out: gradients to send to the stage before, with their divisor.
+        without_gradient: outputs that get no gradient.
+        without_answer: inputs for which no gradient is sent back.
+    """
+
+    inputs: dict[Key, tuple[Tensors, float]] = field(default_factory=dict)
+    outputs: dict[Key, tuple[Tensors, float]] = field(default_factory=dict)
+    gradients: dict[Key, Tensors] = field(default_factory=dict)
+    gradients_out: dict[Key, tuple[Tensors, float]] = field(default_factory=dict)
+    without_gradient: set[Key] = field(default_factory=set)
+    without_answer: set[Key] = field(default_factory=set)
+
+    def has_gradient(self, key: Key) -> bool:
+        """True if the gradients have arrived, or none will come."""
+        return key in self.gradients or key in self.without_gradient
+
+
+class Receives:
+    """The receives of one run: which are expected, posted and not used yet.
+
+    Args:
+        expected: the receives of the program, in order.
+
+    Attributes:
+        asked: expected promises, by own stage and sender.
+    """
+
+    def __init__(self, expected: Iterable[Step]) -> None:
+        self._expected = deque(expected)
+        self._posted: set[tuple[str, int, int]] = set()
+        self._arrivals: dict[tuple[str, int, int], _Arrival] = {}
+        self.asked: dict[Key, _Arrival] = {}
+
+    def is_posted(self, step: Step) -> bool:
+        """True if the receive was posted in this run."""
+        return (step.kind, *step.key) in self._posted
+
+    def add(self, arrival: _Arrival) -> None:
+        """Records that a receive was posted."""
+        key = arrival.step.kind, *arrival.step.key
+        self._arrivals[key] = arrival
+        self._posted.add(key)
+
+    def post_ahead(self, post: Callable[[Step], bool]) -> None:
+        """Posts the next receives, until `AHEAD` messages are on their way.
+
+        Args:
+            post: posts a receive and calls `add`; False if that is not possible yet.
+        """
+        while self._expected and len(self._arrivals) < AHEAD:
+            first = self._expected[0]
+            if not self.is_posted(first) and not post(first):
+                return
+            self._expected.popleft()
+
+    def find(self, kind: str, key: Key) -> _Arrival | Step:
+        """The message for a micro-batch, or its receive if that is not posted yet."""
+        wanted = (kind, *key)
+        if wanted in self._arrivals:
+            return self._arrivals[wanted]
+        return next(r for r in self._expected if (r.kind, *r.key) == wanted)
+
+    def remove(self, arrival: _Arrival) -> None:
+        """The message was received."""
+        del self._arrivals[arrival.step.kind, *arrival.step.key]
+
+
 class Executor:
     """Executor of one rank of one pipeline. It lives as long as the pipeline.
 
     Args:
-        num_stages: number of stages of the whole pipeline.
         stages: stages of this rank, by number.
         channel: connection to the other ranks.
         teller: is told of each executed instruction.
@@ -150,13 +229,11 @@ class Executor:
 
     def __init__(
         self,
-        num_stages: int,
         stages: dict[int, StageRun],
         channel: Channel,
         teller: Teller | None = None,
     ) -> None:
         self._teller = teller or Teller()
-        self._num_stages = num_stages
         self._stages = stages
         self._channel = channel
         # By own stage: the form of the outputs that it sends.
@@ -190,27 +267,15 @@ class Executor:
         """
         self._program = program
         self._feed = feed
-        self._expected = deque(program.receives)
-        self._posted: set[tuple[str, int, int]] = set()
-        self._arrivals: dict[tuple[str, int, int], _Arrival] = {}
-        # Expected promises, by own stage and sender.
-        self._asked: dict[tuple[int, int], _Arrival] = {}
-        # The following tables are by own stage and micro-batch.
-        self._inputs: dict[tuple[int, int], tuple[Tensors, float]] = {}
-        self._outputs: dict[tuple[int, int], tuple[Tensors, float]] = {}
-        self._gradients: dict[tuple[int, int], Tensors] = {}
-        self._gradients_out: dict[tuple[int, int], tuple[Tensors, float]] = {}
-        # Outputs that get no gradient.
-        self._without_gradient: set[tuple[int, int]] = set()
-        # Inputs for which no gradient is sent back.
-        self._without_answer: set[tuple[int, int]] = set()
+        self._receives = Receives(program.receives)
+        self._values = Values()
         self._sends: deque[tuple[Pending, torch.Tensor]] = deque()
         self._sums: dict[int, Sum] = {}
         for stage in self._stages.values():
             stage.begin()
         try:
             for self.at, step in enumerate(program.steps):
-                self._post_ahead()
+                self._receives.post_ahead(self._post)
                 waits = self._act[step.kind](step)
                 if waits is not None:
                     yield from waits
@@ -228,9 +293,9 @@ class Executor:
         if step.stage == 0:
             inputs, weight = self._feed.inputs(step.micro_batch)
         else:
-            if step.key not in self._inputs:
+            if step.key not in self._values.inputs:
                 yield from self._arrive("receive_activation", step)
-            inputs, weight = self._inputs.pop(step.key)
+            inputs, weight = self._values.inputs.pop(step.key)
         target = self._feed.target(step.micro_batch, weight) if stage.is_last else None
         begun, told = self._begun(), self._teller.begin()
         outputs = stage.forward(
@@ -251,10 +316,10 @@ class Executor:
                 promise = self._promises[step.stage] = Promise.of(outputs)
             promise.check(outputs, step.stage, step.micro_batch)
         if step.key in self._program.sent:
-            self._outputs[step.key] = outputs, weight
+            self._values.outputs[step.key] = outputs, weight
         else:  # the next stage is on this rank
             given = (o.detach().requires_grad_(o.requires_grad) for o in outputs)
-            self._inputs[step.stage + 1, step.micro_batch] = tuple(given), weight
+            self._values.inputs[step.stage + 1, step.micro_batch] = tuple(given), weight
 
     def _recompute(self, step: Step) -> None:
         told = self._teller.begin()
@@ -263,7 +328,7 @@ class Executor:
 
     def _backward(self, step: Step) -> Waits:
         yield from self._need_gradient(step)
-        gradients = self._gradients.pop(step.key, ())
+        gradients = self._values.gradients.pop(step.key, ())
         stage = self._stages[step.stage]
         divisor = stage.divisor_of(step.micro_batch)
         begun, told = self._begun(), self._teller.begin()
@@ -274,7 +339,7 @@ class Executor:
 
     def _input_gradient(self, step: Step) -> Waits:
         yield from self._need_gradient(step)
-        gradients = self._gradients.pop(step.key, ())
+        gradients = self._values.gradients.pop(step.key, ())
         stage = self._stages[step.stage]
         divisor = stage.divisor_of(step.micro_batch)
         told = self._teller.begin()
@@ -288,15 +353,15 @@ class Executor:
         self._tell(step, told)
 
     def _need_gradient(self, step: Step) -> Waits:
-        is_here = step.key in self._gradients or step.key in self._without_gradient
+        is_here = self._values.has_gradient(step.key)
         if not is_here and not self._stages[step.stage].is_last:
             yield from self._arrive("receive_gradient", step)
 
     def _leave(self, step: Step, gradients: Tensors, divisor: float) -> None:
         if step.key in self._program.sent_back:
-            self._gradients_out[step.key] = gradients, divisor
+            self._values.gradients_out[step.key] = gradients, divisor
         elif step.stage > 0:  # the stage before is on this rank
-            self._gradients[step.stage - 1, step.micro_batch] = gradients
+            self._values.gradients[step.stage - 1, step.micro_batch] = gradients
             self._stages[step.stage - 1].set_divisor(step.micro_batch, divisor)
 
     def _begun(self) -> float:
@@ -334,7 +399,7 @@ class Executor:
     # ---- sending ----
 
     def _send_activation(self, step: Step) -> None:
-        outputs, weight = self._outputs.pop(step.key)
+        outputs, weight = self._values.outputs.pop(step.key)
         promise = self._promises.get(step.stage)
         if (step.stage, step.peer) not in self._told:
             message = Promise.message_of(promise)
@@ -342,7 +407,7 @@ class Executor:
             if promise is not None:
                 self._told.add((step.stage, step.peer))
         if promise is None:
-            self._without_gradient.add(step.key)
+            self._values.without_gradient.add(step.key)
             return
         device = self._stages[step.stage].device
         packed = promise.pack(outputs if weight > 0 else None, weight, device)
@@ -351,8 +416,8 @@ class Executor:
             self._send(step, _MORE_ACTIVATION, packed.overflow)
 
     def _send_gradient(self, step: Step) -> None:
-        gradients, divisor = self._gradients_out.pop(step.key)
-        if step.key in self._without_answer:
+        gradients, divisor = self._values.gradients_out.pop(step.key)
+        if step.key in self._values.without_answer:
             return
         promise = self._heard[step.stage, step.peer].gradients
         packed = promise.pack(gradients, divisor, self._stages[step.stage].device)
@@ -384,21 +449,14 @@ class Executor:
     # ---- receiving ----
 
     def _receive(self, step: Step) -> None:
-        if (step.kind, *step.key) not in self._posted:
+        if not self._receives.is_posted(step):
             self._post(step)
-
-    def _post_ahead(self) -> None:
-        while self._expected and len(self._arrivals) < AHEAD:
-            first = self._expected[0]
-            if (first.kind, *first.key) not in self._posted and not self._post(first):
-                return
-            self._expected.popleft()
 
     def _post(self, step: Step) -> bool:
         """Posts a receive; returns False if its size is not known yet."""
         arrival = _Arrival(step)
         if arrival.is_gradient:
-            if step.key not in self._without_gradient:
+            if step.key not in self._values.without_gradient:
                 promise = self._promises.get(step.stage)
                 if promise is None:
                     return False
@@ -406,14 +464,13 @@ class Executor:
         elif (step.stage, step.peer) in self._heard:
             self._post_message(arrival, self._heard[step.stage, step.peer])
         else:
-            if (step.stage, step.peer) in self._asked:
+            if (step.stage, step.peer) in self._receives.asked:
                 return False
-            self._asked[step.stage, step.peer] = arrival
+            self._receives.asked[step.stage, step.peer] = arrival
             buffer = torch.empty(MESSAGE_BYTES, dtype=torch.uint8)
             pending = self._into(arrival, _PROMISE, buffer)
             arrival.promised = pending, buffer
-        self._arrivals[step.kind, *step.key] = arrival
-        self._posted.add((step.kind, *step.key))
+        self._receives.add(arrival)
         return True
 
     def _post_message(self, arrival: _Arrival, promise: Promise) -> None:
@@ -434,22 +491,19 @@ class Executor:
 
     def _arrive(self, kind: str, step: Step) -> Waits:
         """Waits for the input or the gradient of a micro-batch."""
-        key = (kind, *step.key)
-        if key not in self._arrivals:
-            receive = next(r for r in self._expected if (r.kind, *r.key) == key)
-            while not self._post(receive):
-                yield from self._hear(self._asked[receive.stage, receive.peer])
-        arrival = self._arrivals[key]
+        while isinstance(arrival := self._receives.find(kind, step.key), Step):
+            if not self._post(arrival):
+                yield from self._hear(self._receives.asked[arrival.stage, arrival.peer])
         yield from self._hear(arrival)
-        del self._arrivals[key]
+        self._receives.remove(arrival)
         peer = arrival.step.peer
         if arrival.message is None:
-            self._inputs[step.key] = (), 0.0
-            self._without_answer.add(step.key)
+            self._values.inputs[step.key] = (), 0.0
+            self._values.without_answer.add(step.key)
         elif arrival.is_gradient:
             promise = self._promises[step.stage].gradients
             content = yield from self._content(arrival, promise, _MORE_GRADIENT)
-            self._gradients[step.key], divisor = content
+            self._values.gradients[step.key], divisor = content
             self._stages[step.stage].set_divisor(step.micro_batch, divisor)
         else:
             promise = self._heard[step.stage, peer]
@@ -458,7 +512,7 @@ class Executor:
             )
             for tensor, promised in zip(tensors, promise.tensors, strict=True):
                 tensor.requires_grad_(promised.needs_gradient)
-            self._inputs[step.key] = tensors, weight
+            self._values.inputs[step.key] = tensors, weight
 
     def _hear(self, arrival: _Arrival) -> Waits:
         """Waits for the promise that precedes a message, if there is one."""
@@ -468,7 +522,7 @@ class Executor:
         yield pending
         arrival.promised = None
         place = arrival.step.stage, arrival.step.peer
-        del self._asked[place]
+        del self._receives.asked[place]
         promise = Promise.from_message(buffer)
         if promise is not None:
             self._heard[place] = promise

@@ -146,7 +146,7 @@ class Pipeline:
             recorder_of_process() if is_ours else None,
             {s: planned_s[s] for s in self._runs if planned_s},
         )
-        self._executor = Executor(count, self._runs, channel, self._teller)
+        self._executor = Executor(self._runs, channel, self._teller)
         self._set_program()
         self._is_running = False
         self._watch: Watch | None = None

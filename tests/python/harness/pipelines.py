@@ -125,7 +125,7 @@ class LocalPipeline:
             for rank in range(len(schedule.ranks))
         ]
         self.executors = [
-            Executor(count, stages, self.network.channel(rank))
+            Executor(stages, self.network.channel(rank))
             for rank, stages in enumerate(self.runs)
         ]
 

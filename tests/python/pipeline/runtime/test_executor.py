@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from aikido_torch import pipeline
-from aikido_torch.pipeline.runtime._executor import AHEAD
+from aikido_torch.pipeline.runtime._executor import (
+    AHEAD,
+    Receives,
+    Step,
+    Values,
+    _Arrival,
+)
 from aikido_torch.pipeline.runtime._observe import Observer, live_times
 from harness.pipelines import (
     BatchFeed,
@@ -27,6 +33,48 @@ KINDS = [
     ("1f1b_async", "2bw"),
     ("zero_bubble", None),
 ]
+
+
+def receive(micro_batch, kind="receive_activation"):
+    return Step(kind, 1, micro_batch, 0, 0, "", (1, micro_batch))
+
+
+def test_receives_are_posted_ahead_in_order_and_once():
+    steps = [receive(i) for i in range(AHEAD + 3)]
+    receives = Receives(steps)
+    posted = []
+
+    def post(step):
+        posted.append(step.micro_batch)
+        receives.add(_Arrival(step))
+        return True
+
+    post(steps[1])  # its turn has come before it was posted ahead
+    receives.post_ahead(post)
+    assert posted == [1, 0, *range(2, AHEAD)]
+    arrival = receives.find("receive_activation", (1, 0))
+    receives.remove(arrival)
+    receives.post_ahead(post)
+    assert posted == [1, 0, *range(2, AHEAD + 1)]
+    assert receives.is_posted(steps[0])  # also after it was received
+    assert not receives.is_posted(steps[AHEAD + 1])
+
+
+def test_a_receive_that_cannot_be_posted_yet_keeps_later_ones_waiting():
+    steps = [receive(0), receive(1)]
+    receives = Receives(steps)
+    asked = []
+    receives.post_ahead(lambda step: asked.append(step.micro_batch))
+    assert asked == [0]
+    assert receives.find("receive_activation", (1, 1)) is steps[1]
+    arrival = _Arrival(steps[1])
+    receives.add(arrival)
+    assert receives.find("receive_activation", (1, 1)) is arrival
+
+
+def test_a_gradient_that_never_comes_needs_no_wait():
+    values = Values(gradients={(0, 1): ()}, without_gradient={(0, 2)})
+    assert [values.has_gradient((0, i)) for i in range(4)] == [False, True, True, False]
 
 
 def compare(schedule, rows, make_optimizer=sgd, runs=2, seed=0):
