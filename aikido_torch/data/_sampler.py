@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler, Sampler
 
 from aikido_torch.data._choice import Lateness, choose
+from aikido_torch.data._epoch_place import EpochPlace
 from aikido_torch.data._seeds import SeededDataset, length_of, seed_of
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler._policies import Policy
@@ -97,7 +98,6 @@ class BackupSampler(Sampler[list[int]]):
         epoch: the epoch that was last set or loaded.
         num_samples: number of samples in the dataset.
         num_primaries, num_backups: number of primaries, number of backups.
-        is_backup: True if this rank is a backup.
 
     Raises:
         ConfigError: an argument is wrong; the text has the valid values.
@@ -145,16 +145,18 @@ class BackupSampler(Sampler[list[int]]):
         self.epoch = 0
         self.lookahead = lookahead
         self.batches_per_step = batches_per_step
-        self.mode = getattr(policy, "mode", "shadow")
         is_plain = self.mode == "n_plus_b"
         # A negative number is refused by `register`, on all ranks.
         self.num_backups = 0 if is_plain else max(0, getattr(policy, "backups", 0))
         self.num_primaries = self.num_ranks - self.num_backups
         self._check_ranks()
-        self.is_backup = self.rank >= self.num_primaries
         self._order = _Order(dataset, self.num_primaries, shuffle, seed, drop_last)
-        self._num_batches = -(-self._order.of_each // batch_size)
-        if self._num_batches == 0:
+        self._place = EpochPlace(
+            num_batches=-(-self._order.of_each // batch_size),
+            batches_per_step=batches_per_step,
+            lookahead=lookahead,
+        )
+        if self._place.num_batches == 0:
             raise ConfigError(
                 f"BackupSampler: {self.num_samples} samples are less than one "
                 f"for each of {self.num_primaries} primaries, with drop_last=True."
@@ -162,15 +164,16 @@ class BackupSampler(Sampler[list[int]]):
         self._lateness = Lateness()
         self._chosen: dict[int, int | None] = {}
         self._look: Callable[[], Callable[[], None] | None] = lambda: None
-        self._own_steps = 0  # number after the last step that this rank did itself
-        self._resumed_at = 0  # earlier steps were done before the state was loaded
-        # State of the current epoch.
-        self._first_step = 0
-        self._given_first_step: int | None = None
-        self._num_taken = 0
-        self._epoch_taken = 0
-        self._is_at_end = False
-        self._resumes = False  # the next iterator resumes the epoch
+
+    @property
+    def mode(self) -> str:
+        """`mode` of the policy."""
+        return str(getattr(self.policy, "mode", "shadow"))
+
+    @property
+    def is_backup(self) -> bool:
+        """True if this rank is a backup."""
+        return self.rank >= self.num_primaries
 
     def _check_ranks(self) -> None:
         if not 0 <= self.rank < self.num_ranks:
@@ -209,24 +212,24 @@ class BackupSampler(Sampler[list[int]]):
         if first_step is not None:
             _check_whole("first_step", first_step, 0)
         self.epoch = epoch
-        self._given_first_step = first_step
+        self._place.given_first_step = first_step
         if isinstance(self.dataset, SeededDataset):
             self.dataset.set_epoch(epoch)
 
     def __len__(self) -> int:
         """Number of batches of one whole epoch on each rank."""
-        return self._num_batches
+        return self._place.num_batches
 
     def __iter__(self) -> Iterator[list[int]]:
         self._begin_epoch()
         order = self._order.of_epoch(self.epoch)
         own = self._own_order() if self._is_free() else None
-        for batch in range(self._num_taken, self._num_batches):
-            step = self._first_step + batch // self.batches_per_step
+        place = self._place
+        for batch in range(place.num_taken, place.num_batches):
+            step = place.first_step + batch // self.batches_per_step
             data_shard = self._choose(step)
             part = order[data_shard :: self.num_primaries] if own is None else own
-            self._num_taken += 1
-            self._is_at_end = self._num_taken == self._num_batches
+            place.num_taken += 1
             begin = batch * self.batch_size
             end = min(begin + self.batch_size, self._order.of_each)
             yield part[begin:end].tolist()
@@ -283,7 +286,7 @@ class BackupSampler(Sampler[list[int]]):
         data_shard = self.shard_of(step)
         return seed_of(
             self.seed,
-            self._epoch_taken,
+            self._place.epoch,
             step,
             self.rank if data_shard is None else data_shard,
         )
@@ -293,11 +296,11 @@ class BackupSampler(Sampler[list[int]]):
 
         The last step of an epoch may have fewer batches than `batches_per_step`.
         """
-        return self._batches_up_to(end) - self._batches_up_to(first)
+        return self._place.batches_in(first, end)
 
     def is_at(self, step: int) -> bool:
         """True if the loader has given the batches of that step, and no later ones."""
-        return self._num_taken in self._places(step)
+        return self._place.is_at(step)
 
     # ---- for a training that goes on later ----
 
@@ -315,8 +318,8 @@ class BackupSampler(Sampler[list[int]]):
         """
         return {
             "steps": self.steps,
-            "epoch": self._epoch_taken,
-            "first_step": self._first_step,
+            "epoch": self._place.epoch,
+            "first_step": self._place.first_step,
             "late": self._lateness.state_dict()["late"],
             "of": {name: getattr(self, name) for name in _SAME},
         }
@@ -348,16 +351,13 @@ class BackupSampler(Sampler[list[int]]):
             )
         self._lateness = Lateness()
         self._lateness.load_state_dict(state)
-        self._lateness.steps = self._resumed_at = int(state["steps"])
-        self._own_steps = 0
+        self._lateness.steps = int(state["steps"])
         self._chosen.clear()
-        self._first_step = int(state["first_step"])
-        self._given_first_step = None
-        self._num_taken = self._batches_before(self._resumed_at)
-        self._epoch_taken = int(state["epoch"])
-        self._is_at_end = self._num_taken == self._num_batches
-        self._resumes = True
-        self.set_epoch(self._epoch_taken)
+        epoch = int(state["epoch"])
+        self._place.resume(
+            epoch, first_step=int(state["first_step"]), steps=self._lateness.steps
+        )
+        self.set_epoch(epoch)
 
     # ---- for `register`, which knows how steps ended ----
 
@@ -381,7 +381,7 @@ class BackupSampler(Sampler[list[int]]):
         """
         self._lateness.add(step, [d for d in late if d < self.num_primaries], out)
         if is_own:
-            self._own_steps = max(self._own_steps, step + 1)
+            self._place.on_own_step(step)
 
     def follow(self, look: Callable[[], None]) -> None:
         """Sets a function to call before each choice; it must `record` new steps."""
@@ -412,38 +412,16 @@ class BackupSampler(Sampler[list[int]]):
     def _steps_ahead(self) -> int:
         return -(-self.lookahead // self.batches_per_step)
 
-    def _batches_before(self, step: int) -> int:
-        """Number of batches of the epoch in the steps before that step."""
-        batches = (step - self._first_step) * self.batches_per_step
-        return min(max(batches, 0), self._num_batches)
-
-    def _batches_up_to(self, step: int) -> int:
-        epochs, steps = divmod(step - self._first_step, self._steps_per_epoch())
-        of_last = min(steps * self.batches_per_step, self._num_batches)
-        return epochs * self._num_batches + of_last
-
-    def _steps_per_epoch(self) -> int:
-        return -(-self._num_batches // self.batches_per_step)
-
     def _update(self) -> None:
         if look := self._look():
             look()
 
     def _begin_epoch(self) -> None:
         self._update()
-        now = self._lateness.steps
-        first = now
-        if self._given_first_step is not None:
-            first, self._given_first_step = self._given_first_step, None
-        elif self._resumes and self.epoch == self._epoch_taken:
-            first = self._first_step
-        elif self._is_at_end:
-            # The end of the epoch is above `now` if the loader was at its end but the
-            # loop was not. It is below `now` if this rank must still skip the steps
-            # that it missed.
-            first = min(now, self._first_step + self._steps_per_epoch())
-        if not self._own_steps <= first <= now:
-            last_own = self._own_steps - 1
+        now, place = self._lateness.steps, self._place
+        first = place.take_first_step(self.epoch, now)
+        if not place.own_steps <= first <= now:
+            last_own = place.own_steps - 1
             raise ConfigError(
                 f"BackupSampler: epoch {self.epoch} is to begin at step {first}, but "
                 f"rank {self.rank} has come to step {now} and did "
@@ -451,11 +429,7 @@ class BackupSampler(Sampler[list[int]]):
                 "first step of the epoch, the same on all ranks: set_epoch(epoch, "
                 "first_step=...)."
             )
-        self._first_step = first
-        self._num_taken = self._batches_before(self._resumed_at)
-        self._epoch_taken = self.epoch
-        self._is_at_end = self._num_taken == self._num_batches
-        self._resumes = False
+        place.begin(self.epoch, first)
 
     def _choose(self, step: int) -> int:
         if not self.is_backup:
@@ -483,27 +457,18 @@ class BackupSampler(Sampler[list[int]]):
             del self._chosen[next(iter(self._chosen))]
         return data_shard
 
-    def _places(self, step: int) -> range:
-        """Valid numbers of taken batches then; empty in another epoch."""
-        per_step, all_batches = self.batches_per_step, self._num_batches
-        before = (step - self._first_step) * per_step
-        if not 0 <= before < all_batches:
-            return range(0)
-        least = min(before + 1 + self.lookahead, all_batches)
-        most = min(before + per_step + self.lookahead, all_batches)
-        return range(least, most + 1)
-
     def _check_place(self, step: int) -> None:
         if self.is_at(step):
             return
-        places = self._places(step)
+        place = self._place
+        places = place.numbers_at(step)
         expected = "none: the step is not in this epoch"
         if places:
             expected = f"{places[0]} to {places[-1]}" if places[1:] else str(places[0])
         raise ConfigError(
             f"BackupSampler: step {step} begins on rank {self.rank}, and of epoch "
-            f"{self._epoch_taken}, which began at step {self._first_step} and has "
-            f"{self._num_batches} batches, the loader has taken {self._num_taken}; "
+            f"{place.epoch}, which began at step {place.first_step} and has "
+            f"{place.num_batches} batches, the loader has taken {place.num_taken}; "
             f"expected {expected}, with batches_per_step={self.batches_per_step} and "
             f"lookahead={self.lookahead}. Give the sampler as batch_sampler=, "
             "lookahead as num_workers * prefetch_factor, pass over as many batches as "
