@@ -17,6 +17,7 @@ from aikido_torch.overlap._awaited import can_be_marked
 from aikido_torch.straggler import ActiveBackup, Policy
 
 __all__ = [
+    "ParameterCheck",
     "check_arguments",
     "check_eager",
     "check_gradient",
@@ -132,6 +133,35 @@ def check_parameters(
             f"{_TITLE}: {new[0]} is trained, but was not when the module was wrapped; "
             "close() and wrap it again."
         )
+
+
+class ParameterCheck:
+    """Checks the parameters again if groups or requires_grad have changed.
+
+    Args:
+        module, optimizer, known: as in `check_parameters`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        known: Container[int],
+    ) -> None:
+        self._module, self._optimizer, self._known = module, optimizer, known
+        self._parameters = list(module.parameters())
+        self._seen: tuple[list[int], list[bool]] | None = None
+
+    def run(self) -> None:
+        """Raises ConfigError as `check_parameters` does, in each call after a
+        change.
+        """
+        groups = self._optimizer.param_groups
+        stepped = [id(p) for group in groups for p in group["params"]]
+        seen = stepped, [p.requires_grad for p in self._parameters]
+        if seen != self._seen:
+            check_parameters(self._module, self._optimizer, known=self._known)
+            self._seen = seen
 
 
 def check_eager() -> None:

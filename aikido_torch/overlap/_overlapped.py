@@ -3,7 +3,6 @@
 """Data-parallel training whose gradient sums continue during the next forward."""
 
 import contextlib
-import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from aikido_torch._hook import Hook
 from aikido_torch.errors import ConfigError
 from aikido_torch.overlap._awaited import claim
 from aikido_torch.overlap._checks import (
+    ParameterCheck,
     check_arguments,
     check_eager,
     check_gradient,
@@ -29,13 +29,15 @@ from aikido_torch.overlap._checks import (
 )
 from aikido_torch.overlap._iteration import Iteration, IterationWatch
 from aikido_torch.overlap._layout import Layout
+from aikido_torch.overlap._loop_state import LoopState, PlanPhase
 from aikido_torch.overlap._overlapped_buckets import Sums
 from aikido_torch.overlap._parameter_usage import Uses
 from aikido_torch.overlap._partial_step import check_in_parts
 from aikido_torch.overlap._plain import PlainSums
 from aikido_torch.overlap._planner import Planner
 from aikido_torch.overlap._report import show
-from aikido_torch.overlap._retune import FIRST_ITERATIONS, Sum
+from aikido_torch.overlap._retune import Retune, SumLog
+from aikido_torch.overlap._step_override import StepOverride
 from aikido_torch.recovery._agreement import (
     Registration,
     agree,
@@ -47,8 +49,6 @@ from aikido_torch.recovery._agreement import (
 from aikido_torch.straggler import Policy, WaitAll
 
 __all__ = ["OverlappedDataParallel"]
-
-_MOST_OUTCOMES = 100_000
 
 
 class OverlappedDataParallel(nn.Module):
@@ -155,33 +155,22 @@ class OverlappedDataParallel(nn.Module):
         self._optimizer = optimizer
         self._group = process_group
         self._policy = policy
-        self._skips = not isinstance(policy, WaitAll)
-        self._plans = plan
         self._trained = trained
-        self._kinds = {name: (p.dtype, p.device) for name, p in trained.items()}
-        self._bytes = {n: p.numel() * p.element_size() for n, p in trained.items()}
         self._names = {id(p): name for name, p in trained.items()}
-        self._all = list(module.parameters())
-        self._seen: tuple[list[int], list[bool]] | None = None
-        self._num_steps = 0
-        self._is_syncing, self._is_in_forward = True, False
-        self._is_closed = self._is_catching_up = False
-        self._has_waited = False
-        # Id of the backward that will send all gradients before it ends.
-        self._backward = -1
+        self._parameter_check = ParameterCheck(module, optimizer, self._names)
+        self._loop = LoopState()
+        self._phase = PlanPhase(plans=plan, skips=self._skips)
         self._watch = IterationWatch()
-        self._planner = Planner(self._backend, process_group, self._bytes, self._kinds)
+        kinds = {name: (p.dtype, p.device) for name, p in trained.items()}
+        self._planner = Planner(self._backend, process_group, self._bytes, kinds)
         self._is_close = True  # uses and gradients of all parameters are watched
-        self._retune = self._planner.retune
-        self._is_settled = False
-        self._ended: list[Sum] = []
-        self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
+        self._log = SumLog()
         self._uses = Uses(module, trained.values(), self._use, always=watch == "always")
-        self._whole_step: Callable[[], object] = optimizer.step
+        self._step_override = StepOverride(optimizer)
         self._watching: list[Any] = []  # hooks that only planned buckets need
         self._broadcast_state()
         first = self._planner.first(
-            list(reversed(trained)), list(trained), is_plain=self._tries
+            list(reversed(trained)), list(trained), is_plain=self._phase.tries
         )
         self._adopt(first)
         self._install()
@@ -191,7 +180,7 @@ class OverlappedDataParallel(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the module's forward, which waits for each parameter that it needs."""
         check_eager()
-        if self._is_closed or not torch.is_grad_enabled():
+        if self._loop.is_closed or not torch.is_grad_enabled():
             self.synchronize()
             return self.module(*args, **kwargs)
         self._sums.begin_forward()
@@ -199,13 +188,13 @@ class OverlappedDataParallel(nn.Module):
             outputs = self.module(*args, **kwargs)
             self._hook_outputs(outputs)
             return outputs
-        self._is_in_forward = True
+        self._loop.is_in_forward = True
         self._uses.begin()
         try:
             outputs = self.module(*args, **kwargs)
         finally:
             self._uses.end()
-            self._is_in_forward = False
+            self._loop.is_in_forward = False
         self._hook_outputs(outputs)
         return outputs
 
@@ -220,16 +209,11 @@ class OverlappedDataParallel(nn.Module):
         """Calls zero_grad of the module; waits for no parameter."""
         self.module.zero_grad(set_to_none)
 
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Context in which backwards keep their gradients local, as in DDP's
         `no_sync`.
         """
-        before, self._is_syncing = self._is_syncing, False
-        try:
-            yield
-        finally:
-            self._is_syncing = before
+        return self._loop.no_sync()
 
     def synchronize(self) -> None:
         """Waits until parameters and optimizer have the state after the last step."""
@@ -241,7 +225,7 @@ class OverlappedDataParallel(nn.Module):
         `.grad` may be read and changed then. A parameter that no rank used has None.
         All ranks must call it.
         """
-        self._has_waited |= not self._is_catching_up
+        self._loop.on_wait()
         self._sums.wait_for_gradients()
 
     def clip_grad_norm_(
@@ -284,7 +268,7 @@ class OverlappedDataParallel(nn.Module):
                 them. This rank would use other gradients than the ranks that were on
                 time.
         """
-        if self._skips and self._has_waited and apply is None:
+        if self._skips and self._loop.has_waited and apply is None:
             raise ConfigError(
                 "OverlappedDataParallel: the loop calls wait_for_gradients() or "
                 "clip_grad_norm_() before its step, and catch_up() would step without; "
@@ -293,14 +277,11 @@ class OverlappedDataParallel(nn.Module):
             )
         self.synchronize()
         replayed = 0
-        self._is_catching_up = True
-        try:
-            while self._skips and self._is_settled and self._sums.replay(apply):
+        with self._loop.catching_up():
+            while self._skips and self._phase.is_settled and self._sums.replay(apply):
                 replayed += 1
                 if after_step is not None:
                     after_step()
-        finally:
-            self._is_catching_up = False
         return replayed
 
     def close(self) -> None:
@@ -315,9 +296,9 @@ class OverlappedDataParallel(nn.Module):
                 stored, used and wrapped again. Parameters of the failed sum have the
                 values before the step.
         """
-        if self._is_closed:
+        if self._loop.is_closed:
             return
-        self._is_closed = True
+        self._loop.is_closed = True
         try:
             self._sums.end()
         finally:
@@ -326,16 +307,12 @@ class OverlappedDataParallel(nn.Module):
     def _uninstall(self) -> None:
         for hook in (*self._hooks, *self._watching):
             hook.remove()
-        if self._optimizer.step is self._step_here:
-            if self._has_own_step:
-                self._optimizer.step = self._step_before  # type: ignore[method-assign]
-            else:
-                del self._optimizer.step
+        self._step_override.remove()
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
         """Outcomes of the sums, oldest first, the last 100,000."""
-        return self._outcomes
+        return self._log.outcomes
 
     @property
     def layout(self) -> Layout:
@@ -357,7 +334,7 @@ class OverlappedDataParallel(nn.Module):
             self._layout,
             self._retune,
             num_bytes=self._bytes,
-            num_steps=self._num_steps,
+            num_steps=self._phase.num_steps,
             members=self._backend.place[1],
             console=console,
         )
@@ -365,9 +342,19 @@ class OverlappedDataParallel(nn.Module):
     # ---- set-up ----
 
     @property
-    def _tries(self) -> bool:
-        """It begins with plain buckets, and tries plans beside them."""
-        return self._plans and not self._skips
+    def _skips(self) -> bool:
+        """True if the policy may skip ranks."""
+        return not isinstance(self._policy, WaitAll)
+
+    @property
+    def _bytes(self) -> dict[str, int]:
+        """Bytes of each parameter's gradient, by name."""
+        return {n: p.numel() * p.element_size() for n, p in self._trained.items()}
+
+    @property
+    def _retune(self) -> Retune:
+        """Measurements of this rank since the last plan."""
+        return self._planner.retune
 
     def _broadcast_state(self) -> None:
         with torch.no_grad():
@@ -390,20 +377,7 @@ class OverlappedDataParallel(nn.Module):
             self._optimizer.register_state_dict_pre_hook(state),
             self._optimizer.register_load_state_dict_pre_hook(state),
         ]
-        self._step_before = self._optimizer.step
-
-        def step(_: object, closure: Callable[[], Any] | None = None) -> Any:
-            # A scheduler may have wrapped this function permanently.
-            return (
-                self._step_before(closure) if self._is_closed else self._step(closure)
-            )
-
-        # A scheduler that wrapped the earlier function looks for this attribute.
-        if hasattr(self._step_before, "_wrapped_by_lr_sched"):
-            step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-        self._step_here = types.MethodType(step, self._optimizer)
-        self._has_own_step = "step" in vars(self._optimizer)
-        self._optimizer.step = self._step_here  # type: ignore[method-assign]
+        self._step_override.install(self._step)
         if self._skips:
             catching_up_on[self._backend] = weakref.ref(self)
 
@@ -411,15 +385,15 @@ class OverlappedDataParallel(nn.Module):
         return kind(
             self._trained,
             self._optimizer,
-            self._whole_step,
+            self._step_override.before,
             self._backend,
             wait=self._watch.wait,
-            on_sum=self._on_sum,
+            on_sum=self._log.add,
         )
 
     def _watch_module(self, sums: Sums) -> None:
         """Installs the hooks that `sums` or a first plan needs, and removes others."""
-        self._is_close = not (self._layout.is_plain and self._is_settled)
+        self._is_close = not (self._layout.is_plain and self._phase.is_settled)
         for hook in self._watching:
             hook.remove()
         self._watching.clear()
@@ -441,7 +415,7 @@ class OverlappedDataParallel(nn.Module):
 
     def _adopt(self, layout: Layout) -> None:
         self._layout = layout
-        is_strict = not (self._skips and self._is_settled)
+        is_strict = not (self._skips and self._phase.is_settled)
         policy = WaitAll() if is_strict else self._policy
         sums = self._new_sums(PlainSums if layout.is_plain else Sums)
         sums.lay_out(layout, policy.native(), is_strict=is_strict)
@@ -461,7 +435,7 @@ class OverlappedDataParallel(nn.Module):
             )
 
     def _before_forward(self, module: nn.Module, _: object) -> None:
-        if not self._is_in_forward or not self._uses.enter(module):
+        if not self._loop.is_in_forward or not self._uses.enter(module):
             self.synchronize()
             return
         own = self._uses.by_module[module]
@@ -471,13 +445,13 @@ class OverlappedDataParallel(nn.Module):
             self._watch.use(self._names[i])
 
     def _after_forward(self, module: nn.Module, *_: object) -> None:
-        if self._is_in_forward:
+        if self._loop.is_in_forward:
             self._uses.leave(module)
 
     def _on_read(self, parameter: torch.Tensor, *, of_gradient: bool) -> None:
         """A parameter or gradient that is not final is about to be read."""
         if self._sums.read(parameter, of_gradient=of_gradient):
-            self._has_waited |= not self._is_catching_up
+            self._loop.on_wait()
 
     def _use(self, parameter: torch.Tensor) -> None:
         """A watched forward is about to use the parameter."""
@@ -486,7 +460,7 @@ class OverlappedDataParallel(nn.Module):
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         name = self._names[id(parameter)]
-        if not self._is_syncing:
+        if not self._loop.is_syncing:
             self._sums.check_done(name)
             return
         check_gradient(name, parameter)
@@ -508,20 +482,12 @@ class OverlappedDataParallel(nn.Module):
                 output.register_hook(hook)  # type: ignore[no-untyped-call]
 
     def _on_backward(self, _: torch.Tensor) -> None:
-        backward = torch._C._current_graph_task_id()
-        if self._is_closed or not self._is_syncing or backward == self._backward:
+        if not self._loop.begins(torch._C._current_graph_task_id()):
             return
-        self._backward = backward
         self._sums.begin_backward()
         torch.autograd.Variable._execution_engine.queue_callback(
             self._sums.end_backward
         )
-
-    def _on_sum(self, num_bytes: int, sent_s: float, work: _C.AikidoWork) -> None:
-        outcome = work.outcome()
-        if outcome is not None:
-            self._outcomes.append(outcome)
-            self._ended.append((sent_s, sent_s + outcome.duration_ms / 1e3, num_bytes))
 
     # ---- steps ----
 
@@ -531,39 +497,27 @@ class OverlappedDataParallel(nn.Module):
                 "OverlappedDataParallel: step(closure) evaluates the model in the "
                 "step, which is done in parts here; call backward before step()."
             )
-        self._check_parameters()
+        self._parameter_check.run()
         # A replayed step, which takes no time of this rank's own.
-        if self._is_catching_up:
+        if self._loop.is_catching_up:
             self._sums.ask_for_step()
             return
         self._sums.send_rest()
         # At this point all ranks know the same signals of the step before, regardless
         # of which of its sums each rank has waited for.
-        is_asked_to_plan = self._sums.was_signalled
+        is_asked = self._sums.was_signalled
         self._sums.ask_for_step()
-        self._num_steps += 1
-        iteration = self._watch.step()
-        sums, self._ended = self._ended, []
-        if self._num_steps == 1:
+        iteration, sums = self._watch.step(), self._log.take()
+        change = self._phase.on_step(is_asked=is_asked)
+        if change == "order":
             self._adopt_order(iteration)
             return
         self._retune.add(iteration, sums)
-        if not self._is_settled:
-            if self._num_steps > FIRST_ITERATIONS:
-                self._settle()
-        elif is_asked_to_plan:
+        if change == "settle" and self._phase.tries:
+            self._watch_module(self._sums)
+        elif change != "keep":
             self._plan_anew()
-        may_plan = self._tries and self._is_settled
-        self._sums.signal = may_plan and self._retune.wants_plan
-
-    def _check_parameters(self) -> None:
-        """Checks the parameters again if groups or requires_grad have changed."""
-        groups = self._optimizer.param_groups
-        stepped = [id(p) for group in groups for p in group["params"]]
-        seen = stepped, [p.requires_grad for p in self._all]
-        if seen != self._seen:
-            check_parameters(self.module, self._optimizer, known=self._names)
-            self._seen = seen
+        self._sums.signal = self._phase.may_ask and self._retune.wants_plan
 
     def _adopt_order(self, first: Iteration) -> None:
         """Adopts the order of parameters in the first iteration of rank 0."""
@@ -573,27 +527,18 @@ class OverlappedDataParallel(nn.Module):
         ready, uses = gather((ready, uses), self._group)[0]
         for names in (ready, uses):
             names += [name for name in self._trained if name not in names]
-        if not self._plans:
-            self._is_settled = True
-        self._adopt(self._planner.first(ready, uses, is_plain=self._tries))
-
-    def _settle(self) -> None:
-        self._is_settled = True
-        if self._tries:
-            self._watch_module(self._sums)
-        else:
-            self._plan_anew()
+        self._adopt(self._planner.first(ready, uses, is_plain=self._phase.tries))
 
     def _plan_anew(self) -> None:
         """All ranks adopt the plan of rank 0 for the rank that computes longest."""
         self.synchronize()
         before = self._layout
         layout = self._planner.next(before) or before
-        if self._tries and layout.sends_as(before):
+        if self._phase.tries and layout.sends_as(before):
             self._layout = layout
         else:
             self._adopt(layout)  # from now on with the policy that may skip
         # A rank that asked for a plan repeats its signal until here.
         self._sums.was_signalled = False
-        self._ended.clear()
+        self._log.take()
         self._watch.step()  # the time of planning belongs to no iteration

@@ -29,6 +29,7 @@ __all__ = [
     "LEAST_GAIN",
     "Retune",
     "Sum",
+    "SumLog",
     "busy_time",
     "link_of",
     "transfer_time",
@@ -37,6 +38,7 @@ __all__ = [
 # (begin, end, bytes) of one sum; seconds of any clock.
 Sum = tuple[float, float, int]
 
+_MOST_OUTCOMES = 100_000
 FIRST_ITERATIONS = 3  # iterations that are observed before the first plan
 LEAST_GAIN = 0.05  # share of an iteration that a plan must save to be worth a trial
 _RECENT = 8  # number of recent iterations whose median is the present time
@@ -50,6 +52,30 @@ _LONG = 8
 _KNOWN = 4  # iterations of a layout after which the cost of its calls is known
 _ENOUGH = 3  # number of equal plans in a row that end the search for a better plan
 _OTHER_COST = 2.0  # factor of a sum's time, up or down, that starts the search again
+
+
+class SumLog:
+    """Ended sums of one model.
+
+    Attributes:
+        outcomes: outcomes of the sums, oldest first, the last 100,000.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
+        self._ended: list[Sum] = []
+
+    def add(self, num_bytes: int, sent_s: float, work: _C.AikidoWork) -> None:
+        """Adds a sum that has ended. A failed sum has no outcome and is omitted."""
+        outcome = work.outcome()
+        if outcome is not None:
+            self.outcomes.append(outcome)
+            self._ended.append((sent_s, sent_s + outcome.duration_ms / 1e3, num_bytes))
+
+    def take(self) -> list[Sum]:
+        """Removes and returns the sums since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
 
 
 class Retune:

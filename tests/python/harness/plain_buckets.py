@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from aikido_torch.overlap import OverlappedDataParallel, _layout, _planner
+from aikido_torch.overlap import _layout, _planner
+from aikido_torch.overlap._loop_state import PlanPhase
 
 _NEVER = 2.0  # a plan cannot shorten an iteration by twice its length
 _SMALL_BYTES = 60  # of a bucket, so that small models have several buckets
@@ -21,7 +22,7 @@ def plain_buckets(are_plain: bool = True) -> Iterator[None]:
             and plans after the first steps, even without a gain.
     """
     if not are_plain:
-        with mock.patch.object(OverlappedDataParallel, "_tries", False):
+        with mock.patch.object(PlanPhase, "tries", False):
             yield
         return
     with (

@@ -8,6 +8,7 @@ from torch import nn
 
 from aikido_torch.errors import ConfigError
 from aikido_torch.overlap._checks import (
+    ParameterCheck,
     check_arguments,
     check_gradient,
     check_parameters,
@@ -82,6 +83,22 @@ def test_the_optimizer_has_what_is_trained_and_nothing_else():
     frozen.requires_grad_(False)
     with pytest.raises(ConfigError, match="no parameter of the module requires"):
         check_parameters(frozen, optimizer)
+
+
+def test_a_change_of_the_parameters_is_checked_until_it_is_right():
+    net = nn.Linear(2, 2)
+    optimizer = sgd(*net.parameters())
+    check = ParameterCheck(net, optimizer, {id(p) for p in net.parameters()})
+    check.run()
+    stranger = nn.Parameter(torch.zeros(1))
+    optimizer.add_param_group({"params": [stranger]})
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="1 parameters that the module has"):
+            check.run()
+    del optimizer.param_groups[-1]
+    check.run()
+    net.bias.requires_grad_(False)
+    check.run()
 
 
 def test_sparse_gradients_are_refused():

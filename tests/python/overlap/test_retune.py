@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+from types import SimpleNamespace
+
 import pytest
 
 from aikido_torch.overlap._iteration import Iteration
 from aikido_torch.overlap._layout import Layout
-from aikido_torch.overlap._retune import Retune, busy_time, link_of, transfer_time
+from aikido_torch.overlap._retune import (
+    Retune,
+    SumLog,
+    busy_time,
+    link_of,
+    transfer_time,
+)
 
 SIZES = (4_000, 30_000, 130_000, 500_000)
 
@@ -30,6 +38,16 @@ def run(retune, count, *, seconds=1.0, beta_s=1e-6):
         if retune.wants_plan:
             return number
     return None
+
+
+def test_sums_are_taken_once_and_their_outcomes_stay():
+    log = SumLog()
+    outcome = SimpleNamespace(duration_ms=500.0)
+    log.add(64, 2.0, SimpleNamespace(outcome=lambda: outcome))
+    log.add(32, 3.0, SimpleNamespace(outcome=lambda: None))  # a failed sum
+    assert log.take() == [(2.0, 2.5, 64)]
+    assert log.take() == []
+    assert list(log.outcomes) == [outcome]
 
 
 def test_the_link_is_that_of_the_probe():
