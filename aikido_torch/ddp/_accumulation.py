@@ -28,10 +28,13 @@ class Accumulation:
     Args:
         batches_per_step: the argument of `register`.
         first_step: number of the first step.
+
+    Attributes:
+        per_step: batches of a usual step.
     """
 
     def __init__(self, batches_per_step: int, *, first_step: int) -> None:
-        self._told, self._first_step = batches_per_step, first_step
+        self.per_step, self._first_step = batches_per_step, first_step
         self._held_back = self._given = 0  # forwards since the last step
         self._usual = 0  # forwards under no_sync in the first step
         self._short: dict[int, int] = {}
@@ -76,16 +79,16 @@ class Accumulation:
                 self._counting.remove()
         if held_back >= self._usual:
             return None
-        batches = held_back * (self._told - 1) // self._usual + 1
+        batches = held_back * (self.per_step - 1) // self._usual + 1
         self.note_short(step, batches)
         return batches
 
     def _check(self, held_back: int, given: int) -> None:
         # Each batch has as many forwards as the last batch of the step.
         batches = held_back // max(1, given) + 1
-        if batches > self._told:
+        if batches > self.per_step:
             raise ConfigError(
-                f"register: batches_per_step is {self._told}, but the loop runs "
+                f"register: batches_per_step is {self.per_step}, but the loop runs "
                 f"{held_back} forwards under no_sync() before the backward that ends "
                 f"its first step, so it accumulates gradients of {batches} batches. "
                 "catch_up() would tell a late rank to skip too few batches. Give "
@@ -103,4 +106,4 @@ class Accumulation:
         if end == first:
             return 0
         found = (count for step, count in self._short.items() if first <= step < end)
-        return sum(self._told - count for count in found)
+        return sum(self.per_step - count for count in found)

@@ -23,6 +23,7 @@ class Carrying:
         is_on: the argument.
         carries: the late gradients by index of the bucket.
         num_steps: own steps to which a late gradient was added.
+        scale: factor of the loss in the present step.
     """
 
     def __init__(self, rank: int, *, is_on: bool) -> None:
@@ -30,11 +31,12 @@ class Carrying:
         self.is_on = is_on
         self.carries: defaultdict[int, Carry] = defaultdict(Carry)
         self.num_steps = 0
+        self.scale = 1.0
         self._last_step = -1
 
-    def add_to(self, bucket: GradBucket, step: int, scale: float) -> None:
-        """Adds pending values to a bucket of `step`; `scale` is its loss's factor."""
-        has_added = self.carries[bucket.index()].add_to(bucket.buffer(), scale)
+    def add_to(self, bucket: GradBucket, step: int) -> None:
+        """Adds pending values to a bucket of `step`, the present step."""
+        has_added = self.carries[bucket.index()].add_to(bucket.buffer(), self.scale)
         if has_added and self._last_step < step:
             self._last_step = step
             self.num_steps += 1

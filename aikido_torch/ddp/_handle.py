@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,13 +26,14 @@ from aikido_torch.ddp._carrying import Carrying
 from aikido_torch.ddp._loop_calls import LoopCalls
 from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
 from aikido_torch.ddp._step_audit import StepAudit
-from aikido_torch.ddp._step_book import StepBook
+from aikido_torch.ddp._step_book import StepBook, Way
 from aikido_torch.ddp._step_policy import StepPolicy, losses_at_register
+from aikido_torch.ddp._user_step import UserStep
 from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
 from aikido_torch.recovery import _catch_up_policy, _return
 from aikido_torch.recovery._backward import after_backward
 from aikido_torch.recovery._catch_up import ALL_TAKEN, CatchUp
-from aikido_torch.recovery._catch_up_policy import OWN_STEPS, StateCopy
+from aikido_torch.recovery._catch_up_policy import StateCopy
 from aikido_torch.recovery._end_check import end_check_of
 from aikido_torch.recovery._report import Check
 from aikido_torch.recovery._state import TrainingState
@@ -87,14 +88,13 @@ class Handle:
         checking: tuple[Check, int] = ("warn", 100),
         carries_late: bool = False,
     ) -> None:
-        self._steps = self._first_step = backups.first_step
-        self.replayed_steps = self.copied_steps = self.served_copies = 0
-        self._own_steps_s: deque[float] = deque(maxlen=OWN_STEPS)
-        self._stepped_at = time.monotonic()
-        self._group = model.process_group
-        self._skips = not isinstance(policy, WaitAll)
+        self._steps = first_step = backups.first_step
+        # No step before this one is skipped.
+        self._laid_out_at = first_step + _STRICT_STEPS[bool(model.static_graph)]
+        self._policies = StepPolicy(policy)
+        skips = self._policies.skips
         self._calls = LoopCalls(
-            model.process_group, number=number, skips=self._skips, check=checking[0]
+            model.process_group, number=number, skips=skips, check=checking[0]
         )
         weakref.finalize(self, self._calls.closing())
         self._backend = self._calls.buckets
@@ -102,43 +102,34 @@ class Handle:
         self._quiet = self._calls.quiet_steps(self._rescue)
         audit.follow(self._quiet)
         self._book = StepBook.of(self._backend)
-        self._policies = StepPolicy(policy)
-        self._wait_all = WaitAll().native()
-        self._optimizer = optimizer
-        self._apply = apply
-        self._after_step = after_step
+        self._user_step = UserStep(optimizer, apply, after_step)
         self._audit = audit
         self._state = state
         self._copy = copy
-        self._batches_per_step = batches_per_step
-        self._batches = Accumulation(batches_per_step, first_step=self._first_step)
+        self._batches = Accumulation(batches_per_step, first_step=first_step)
         self._backups = backups
         self._buckets = ModelBuckets(are_views=bool(model.gradient_as_bucket_view))
         is_carrying = carries_late and policy != WaitAll()
         self._carrying = Carrying(self._backend.place[0], is_on=is_carrying)
-        self._scale = 1.0
         self._exchange: StateTransfer | None = None
-        self._goal = ANY_STEP  # the step up to which catch_up may go
-        self._leaves = getattr(policy, "log_full", "wait") == "leave"
         # True after a step whose result this rank has not got: its state is invalid.
         self._has_lost_step = False
         _, size = self._backend.place
         log_bytes = int(option_of(self._backend, "straggler_log_bytes"))
         found = losses_at_register(policy, optimizer, size, log_bytes)
         self._calls.losses.tell_all(found)
-        if self._skips:
+        if skips:
             catching_up_on[self._backend] = weakref.ref(self)
             stepped_together.add(self)
-        if self._skips and size > 1:
+        if skips and size > 1:
             self._exchange = StateTransfer(self._backend, number=number)
-        self._strict_steps = _STRICT_STEPS[bool(model.static_graph)]
         self._state_check = StateCheck(
             model.module,
             optimizer,
             partial(_exchange_of, weakref.ref(self)),
             place=self._backend.place,
             checking=checking,
-            first_step=self._first_step + self._strict_steps,
+            first_step=self._laid_out_at,
             reasons=audit.findings,
         )
         self._end_check = end_check_of(self, self._exchange, self._state_check)
@@ -152,6 +143,21 @@ class Handle:
         """Number of optimizer steps that this rank has done; see the class."""
         take_quiet_steps(self)
         return self._steps
+
+    @property
+    def replayed_steps(self) -> int:
+        """Steps that `catch_up` replayed."""
+        return self._book.replayed_steps
+
+    @property
+    def copied_steps(self) -> int:
+        """Steps that `catch_up` skipped through by a copy."""
+        return self._book.copied_steps
+
+    @property
+    def served_copies(self) -> int:
+        """Copies of this rank's state for other ranks."""
+        return 0 if self._exchange is None else self._exchange.num_served
 
     @property
     def carried_steps(self) -> int:
@@ -198,8 +204,8 @@ class Handle:
         """
         is_due = self._calls.is_due(n, self.steps)
         if is_due and self._calls.has_own_group:  # states are given only outside calls
-            if self._leaves:
-                self.barrier(self._group)
+            if self._policies.leaves:
+                self.barrier(self._calls.group)
             else:
                 _return.wait_for_excluded(self)
         return is_due
@@ -240,7 +246,8 @@ class Handle:
         self._audit.on_catch_up()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
-        self._goal = min(self._calls.begin(self.steps), stepped_together.begin(self))
+        limit = self._calls.begin(self.steps)
+        self._calls.goal = min(limit, stepped_together.begin(self))
         source = None
         if self._must_copy() or self._steps_behind() > 0:
             source = self._come_back()
@@ -263,7 +270,7 @@ class Handle:
             batches_to_skip=self._backups.batches_in(
                 before,
                 self.steps,
-                per_step=self._batches_per_step,
+                per_step=self._batches.per_step,
                 missing=self._batches.missing(before, self.steps),
             ),
         )
@@ -281,7 +288,7 @@ class Handle:
         Raises:
             ConfigError: the buckets are reduced in it. In addition, as `catch_up`.
         """
-        if group is self._group and not self._calls.has_own_group:
+        if group is self._calls.group and not self._calls.has_own_group:
             raise ConfigError(
                 "barrier: this is the group of the model, where a rank that is behind "
                 "has gradients to reduce; make another one by dist.new_group()."
@@ -341,7 +348,7 @@ class Handle:
 
     def _limit(self) -> int:
         """The step up to which the present catch_up may go."""
-        return min(self._goal, self._calls.limit(self.steps, self._steps_begun()))
+        return self._calls.limit(self.steps, self._steps_begun())
 
     def _come_back(self) -> int | None:
         """Catches up with all steps. Returns the rank whose state was copied."""
@@ -364,6 +371,7 @@ class Handle:
     def _catch_up_held(self) -> int | None:
         source = None
         rule = self._copy or StateCopy(when="never")
+        own_steps_s = self._book.own_steps_s
         may_copy = self._copy is not None and self._exchange is not None
         may_copy = may_copy and self._limit() == ANY_STEP  # a copy may exceed it
         while (behind := min(self._steps_behind(), self._limit() - self.steps)) > 0:
@@ -379,7 +387,7 @@ class Handle:
                 break  # missing results arrive while this rank trains on
             if decision.way == "copy":
                 may_copy = False  # one copy per call; few steps remain after it
-                copied = _return.fetch_from_any(self, rule.timeout_s(self._own_steps_s))
+                copied = _return.fetch_from_any(self, rule.timeout_s(own_steps_s))
                 if copied is not None:
                     source = copied.rank if self._adopt(copied) is not None else source
             for _ in range(decision.steps):
@@ -399,15 +407,8 @@ class Handle:
         # Before apply(), as in an own step, where the hook counts the step in the
         # backward.
         self._end_step("replayed")
-        self.replayed_steps += 1
         self._calls.on_replayed(self.steps, self._book.outcomes[-1])
-        gradients = self._buckets.gradients(
-            others=[p for g in self._optimizer.param_groups for p in g["params"]]
-        )
-        with gradients, self._audit.replaying():
-            self._apply()
-        if self._after_step is not None:
-            self._after_step()
+        self._user_step.replay(self._buckets, self._audit)
 
     def _ask(self, rank: int, step: int, timeout_s: float) -> Copied | None:
         exchange = self._exchange
@@ -450,8 +451,7 @@ class Handle:
         while self.steps < copied.step:
             self._book.note_copied(self.steps)
             self._end_step("copied", copied.rank)
-            self.copied_steps += 1
-            tell_passed(self._optimizer)
+            tell_passed(self._user_step.optimizer)
         return parts
 
     # ---- service for other ranks ----
@@ -475,16 +475,16 @@ class Handle:
             is_fit = self._backend.standing == "member" and not self._has_lost_step
             notes = self._state_check.digest_notes
             take = partial(self._state.take, notes) if is_fit else None
-            self.served_copies += len(self._exchange.answer(self.steps, take))
+            self._exchange.answer(self.steps, take)
 
     def _check_current(self) -> None:
-        if self._skips and not self._calls.has_own_group:
+        if self._policies.skips and not self._calls.has_own_group:
             check_is_last(self, self._backend)
 
     # ---- the hook ----
 
     def _is_laid_out(self) -> bool:
-        return self.steps - self._first_step >= self._strict_steps
+        return self.steps >= self._laid_out_at
 
     def _start(
         self,
@@ -517,15 +517,15 @@ class Handle:
                 self._collect()
             self._backups.begin_backward(self.steps)
             if self._carrying.is_on:
-                self._scale = self._state.gradient_scale()
+                self._carrying.scale = self._state.gradient_scale()
         strict = not self._is_laid_out()
         if strict:
             self._buckets.lay_out(bucket)
             is_sum = self._backups.prepare_strict(bucket.buffer())
             op = _SUM if is_sum else _MEAN
-            work = self._start(bucket.buffer(), self._wait_all, op=op)
+            work = self._start(bucket.buffer(), self._policies.strict, op=op)
         elif self._carrying.is_on:
-            self._carrying.add_to(bucket, self.steps, self._scale)
+            self._carrying.add_to(bucket, self.steps)
             work = self._start(bucket.buffer(), self._policy)
             self._carrying.watch(bucket, work)
         else:
@@ -553,20 +553,15 @@ class Handle:
 
     def _end_step(
         self,
-        way: Literal["own", "replayed", "copied"],
+        way: Way,
         copied_from: int | None = None,
         collect: bool = True,
         now: float | None = None,
     ) -> None:
-        counters = self._book.counters(self._steps)
-        counters.way, counters.copied_from = way, copied_from
+        self._book.end_step(self._steps, way, copied_from, now)
         self._backups.end_step(self._steps, is_own=way == "own")
         self._steps += 1
         stepped_together.on_step(self, is_own=way == "own")
-        now = now or time.monotonic()
-        if way == "own":
-            self._own_steps_s.append(now - self._stepped_at)
-        self._stepped_at = counters.ended_at = now
         if collect:
             self._collect()
 

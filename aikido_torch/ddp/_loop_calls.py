@@ -61,6 +61,9 @@ class LoopCalls:
         check: the argument of `register`.
 
     Attributes:
+        group: the argument.
+        goal: the step up to which the present `catch_up` may go, set by the handle;
+            calls of the loop may give a lower limit.
         buckets: the backend that reduces the buckets.
         why_shared: the reason why `buckets` is the backend of `group` although the
             policy may skip; "" if it is not.
@@ -70,6 +73,8 @@ class LoopCalls:
     def __init__(
         self, group: dist.ProcessGroup, *, number: int, skips: bool, check: Check
     ) -> None:
+        self.group = group
+        self.goal = _ANY
         self._check = check
         self._has_moved = self._has_reported = False
         self._skips = skips and backend_of(group).place[1] > 1
@@ -174,14 +179,14 @@ class LoopCalls:
         return min(self._every.limit(steps), self._limit(steps, begun, moved=0))
 
     def limit(self, steps: int, begun: int) -> int:
-        """The step up to which this `catch_up` may go, because of calls of the loop.
+        """The step up to which this `catch_up` may go.
 
         Args:
             steps: steps that this rank has done.
             begun: number of the next steps after which another rank has begun a further
                 step.
         """
-        return self._limit(steps, begun, moved=steps - self._top)
+        return min(self.goal, self._limit(steps, begun, moved=steps - self._top))
 
     def _limit(self, steps: int, begun: int, *, moved: int) -> int:
         if self._watch is None:

@@ -293,7 +293,7 @@ def _why_alone(policy: Policy) -> str:
 def _is_beside(policy: Policy) -> bool:
     handles = [h for h in stepped_together.handles() if isinstance(h, Handle)]
     others = [h for h in handles if h._end_check and not h._end_check.is_behind(h)]
-    return bool(others) and (_leaves(policy) or any(h._leaves for h in others))
+    return bool(others) and (_leaves(policy) or any(h._policies.leaves for h in others))
 
 
 def _leaves(policy: Policy) -> bool:

@@ -7,17 +7,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Literal
 
 from aikido_torch import _C
 from aikido_torch._backend import progress_on
 from aikido_torch._job_ranks import say_both
 from aikido_torch.data._backups import late_in
 from aikido_torch.errors import AikidoError
+from aikido_torch.recovery._catch_up_policy import OWN_STEPS
 from aikido_torch.straggler._share_watch import ShareWatch
 from aikido_torch.straggler._steps import StepCounters, Steps
 from aikido_torch.straggler._waiting import Waiting
 
 __all__ = ["StepBook"]
+
+# Way in which a rank has done a step.
+Way = Literal["own", "replayed", "copied"]
 
 _log = logging.getLogger("aikido")
 
@@ -40,6 +45,8 @@ class StepBook:
         shares: shares of contributions in the last minute.
         skipped_steps: steps in which this rank's gradient, or a part of it, was
             skipped.
+        replayed_steps, copied_steps: steps that ended in these ways.
+        own_steps_s: seconds that the last own steps took.
         outcomes: outcomes of ended calls, oldest first, the last 100,000.
         by_step: the same added up for each step, the last 10,000.
     """
@@ -56,7 +63,9 @@ class StepBook:
         self._say = say
         self.shares = ShareWatch(rank, size, time.monotonic())
         self._last_skipped = -1
-        self.skipped_steps = 0
+        self.skipped_steps = self.replayed_steps = self.copied_steps = 0
+        self.own_steps_s: deque[float] = deque(maxlen=OWN_STEPS)
+        self._stepped_at = time.monotonic()
         self._running: list[tuple[int, _C.AikidoWork, int]] = []
         self.outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self.by_step: dict[int, StepCounters] = {}
@@ -87,6 +96,32 @@ class StepBook:
             if len(self.by_step) > _MOST_STEPS:
                 del self.by_step[next(iter(self.by_step))]
         return self.by_step[step]
+
+    def end_step(
+        self,
+        step: int,
+        way: Way,
+        copied_from: int | None = None,
+        now: float | None = None,
+    ) -> None:
+        """Records the end of `step`.
+
+        Args:
+            step: number of the step.
+            way: way in which this rank has done it.
+            copied_from: rank whose state was copied; None: none was.
+            now: seconds of time.monotonic() at the end; None: it ends now.
+        """
+        counters = self.counters(step)
+        counters.way, counters.copied_from = way, copied_from
+        now = now or time.monotonic()
+        if way == "own":
+            self.own_steps_s.append(now - self._stepped_at)
+        elif way == "replayed":
+            self.replayed_steps += 1
+        else:
+            self.copied_steps += 1
+        self._stepped_at = counters.ended_at = now
 
     def steps(self, notes: Iterable[str]) -> Steps:
         """The counters of the last steps, with `notes` on losses by skipping."""

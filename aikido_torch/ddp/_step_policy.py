@@ -28,11 +28,19 @@ class StepPolicy:
     """A policy whose limit on consecutive skips counts steps, as its user expects.
 
     The engine counts calls, of which each step has one per bucket.
+
+    Attributes:
+        skips: True if the policy may skip a rank.
+        leaves: True if the other ranks exclude a rank when the result log is full.
+        strict: the engine's options for steps that wait for all ranks.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._native: dict[int, _C.PolicyOptions] = {}
+        self.skips = not isinstance(policy, WaitAll)
+        self.leaves = getattr(policy, "log_full", "wait") == "leave"
+        self.strict = WaitAll().native()
 
     def native(self, calls_per_step: int) -> _C.PolicyOptions:
         """The engine's options for steps with `calls_per_step` calls."""

@@ -21,7 +21,6 @@ the same loop. Otherwise the call raises the reason.
 import logging
 import time
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -71,9 +70,8 @@ class Returning(Protocol):
     _exchange: StateTransfer | None
     _end_check: EndCheck | None
     _quiet: Any
-    _own_steps_s: deque[float]
+    _book: Any
     _has_lost_step: bool
-    _goal: int
     _state: TrainingState
     _state_check: StateCheck
 
@@ -164,8 +162,8 @@ def repair_by_copy(handle: Returning) -> int | None:
     return handle._state_check.at_boundary(
         (handle.steps, handle._backend.num_calls),
         handle._candidates,
-        (handle._copy or StateCopy()).timeout_s(handle._own_steps_s),
-        most_steps=handle._goal,
+        (handle._copy or StateCopy()).timeout_s(handle._book.own_steps_s),
+        most_steps=handle._calls.goal,
         look=handle._refuse,
         adopt=handle._adopt,
         read=lambda copied: handle._state.read(copied.snapshot),
@@ -193,7 +191,7 @@ def return_by_copy(handle: Returning) -> int:
         RetryLaterError: no rank sent its state within the time-out of calls.
         PeerLostError: no rank is left, or this rank is refused again and again.
     """
-    wait_s = (handle._copy or StateCopy()).timeout_s(handle._own_steps_s)
+    wait_s = (handle._copy or StateCopy()).timeout_s(handle._book.own_steps_s)
     deadline = time.monotonic() + handle._backend.call_timeout.total_seconds()
     num_copies = 0
     while time.monotonic() < deadline:

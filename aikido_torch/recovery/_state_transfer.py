@@ -246,6 +246,7 @@ class StateTransfer:
         asks: requests that `answer` has not answered.
         digests: digests received since `take_digests`.
         failure: the failure of the training that another rank or this one has reported.
+        num_served: requests that `answer` has answered with a state.
     """
 
     def __init__(self, backend: _C.AikidoBackend, *, number: int) -> None:
@@ -258,6 +259,7 @@ class StateTransfer:
         self._shorts: list[tuple[int, int]] = []
         self._ends: list[tuple[int, int, int, str]] = []
         self.asks: list[Ask] = []
+        self.num_served = 0
         self.failure: AikidoError | None = None
         # Several receives are posted, so that several messages can be received at once.
         self._incoming = [self._listen() for _ in range(_MOST_TOGETHER)]
@@ -425,6 +427,7 @@ class StateTransfer:
             # The progress thread sends the seal. This thread's next call may wait for
             # the rank that asks.
             self._backend.seal(call, ask.rank, ask.tag)
+        self.num_served += len(given)
         return given
 
     def tell_failure(

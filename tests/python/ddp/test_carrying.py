@@ -28,13 +28,13 @@ def test_what_was_left_out_of_one_step_is_added_to_its_bucket_in_the_next():
     carrying = Carrying(THIS, is_on=True)
     for index in (0, 1):
         bucket = bucket_of(index, torch.full((SIZE,), 1.0 + index))
-        carrying.add_to(bucket, step=5, scale=1.0)
+        carrying.add_to(bucket, step=5)
         carrying.watch(bucket, work_without(THIS if index == 1 else OTHER))
     assert carrying.num_steps == 0
     given = []
     for index in (0, 1):
         bucket = bucket_of(index, torch.full((SIZE,), 10.0))
-        carrying.add_to(bucket, step=6, scale=1.0)
+        carrying.add_to(bucket, step=6)
         given.append(bucket.buffer().tolist())
     assert given == [[10.0] * SIZE, [12.0] * SIZE]
     assert carrying.num_steps == 1
@@ -45,6 +45,6 @@ def test_a_step_with_several_late_buckets_counts_once():
     for step in (0, 1, 2):
         for index in (0, 1):
             bucket = bucket_of(index, torch.ones(SIZE))
-            carrying.add_to(bucket, step, scale=1.0)
+            carrying.add_to(bucket, step)
             carrying.watch(bucket, work_without(THIS))
     assert carrying.num_steps == 2

@@ -16,7 +16,8 @@ class Handle:
     def __init__(self, until_look=90, until_digest=90):
         self._steps = 40
         self._policy = "policy"
-        self._leaves = self._has_lost_step = False
+        self._policies = SimpleNamespace(leaves=False)
+        self._has_lost_step = False
         self._buckets = {0: "", 1: ""}
         self._exchange = SimpleNamespace(has_news=False, awaited=["message"])
         self._calls = SimpleNamespace(has_own_group=True, on_quiet=self.note_calls)
@@ -78,7 +79,7 @@ def test_no_step_is_quiet_if_something_is_due_in_the_next_one():
 @pytest.mark.parametrize(
     ("part", "name", "value"),
     [
-        ("", "_leaves", True),
+        ("_policies", "leaves", True),
         ("", "_has_lost_step", True),
         ("", "is_laid_out", False),
         ("_calls", "has_own_group", False),

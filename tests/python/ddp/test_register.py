@@ -143,14 +143,14 @@ def test_a_state_that_may_not_be_whole_is_not_copied(group_of_one, arguments, ma
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     handle = ddp.register(model, optimizer=optimizer, **arguments)
     assert (handle._copy is not None) == may_copy
-    assert handle._leaves is False
+    assert handle._policies.leaves is False
 
 
 def test_a_whole_state_lets_ranks_leave_for_a_full_log(group_of_one):
     model = DistributedDataParallel(nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     policy = SkipStraggler(log_full="leave")
-    assert ddp.register(model, optimizer=optimizer, policy=policy)._leaves
+    assert ddp.register(model, optimizer=optimizer, policy=policy)._policies.leaves
 
 
 @pytest.mark.parametrize(

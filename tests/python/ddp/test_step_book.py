@@ -55,6 +55,24 @@ def test_a_call_counts_once_when_it_has_ended(monkeypatch):
     assert list(book.by_step) == [0]
 
 
+def test_the_end_of_a_step_is_recorded_with_its_way_and_time():
+    book = StepBook(0, 4)
+    book.end_step(0, "own", now=100.0)
+    book.end_step(1, "replayed", now=100.5)
+    book.end_step(2, "copied", 3, now=101.0)
+    book.end_step(3, "own", now=101.25)
+    # The time since the end of the step before, in whatever way that was done.
+    assert list(book.own_steps_s)[1:] == [0.25]
+    assert (book.replayed_steps, book.copied_steps) == (1, 1)
+    told = [(c.way, c.copied_from, c.ended_at) for c in book.by_step.values()]
+    assert told == [
+        ("own", None, 100.0),
+        ("replayed", None, 100.5),
+        ("copied", 3, 101.0),
+        ("own", None, 101.25),
+    ]
+
+
 def test_many_calls_are_collected_together():
     book = StepBook(0, 4)
     for step in range(_step_book._MANY):

@@ -20,6 +20,21 @@ def test_the_limit_on_skips_in_a_row_counts_steps():
 
 
 @pytest.mark.parametrize(
+    ("policy", "skips", "leaves"),
+    [
+        (WaitAll(), False, False),
+        (SkipStraggler(), True, False),
+        (SkipStraggler(log_full="leave"), True, True),
+        (ActiveBackup(), True, False),
+    ],
+)
+def test_a_policy_may_skip_ranks_and_exclude_them(policy, skips, leaves):
+    found = StepPolicy(policy)
+    assert (found.skips, found.leaves) == (skips, leaves)
+    assert found.strict == WaitAll().native()
+
+
+@pytest.mark.parametrize(
     ("policy", "size", "text"),
     [
         (SkipStraggler(), 1, ""),

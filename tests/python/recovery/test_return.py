@@ -38,7 +38,7 @@ class Handle:
 
     def __init__(self, answers, standings, timeout_s=5.0):
         self.steps, self._copy, self._has_lost_step = 9, None, True
-        self._own_steps_s = deque([0.01])
+        self._book = SimpleNamespace(own_steps_s=deque([0.01]))
         self.answers, self.asked, self.adopted = list(answers), [], 0
         self._backend = Backend(timeout_s)
         self._calls = SimpleNamespace(num_waiting=0)
