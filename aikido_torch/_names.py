@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Suggestions for misspelled option and variable names."""
+"""Old, misspelled and unknown names of options and variables."""
 
 import difflib
 import functools
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from aikido_torch.errors import ConfigError
@@ -51,6 +52,70 @@ def refuse_unknown_names(cls: type[_T]) -> type[_T]:
 
     setattr(cls, "__init__", checked)  # noqa: B010  (mypy: a method is assigned to)
     return cls
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """The present name of an option.
+
+    Attributes:
+        name: the name.
+        values: present values by old values, where they differ.
+    """
+
+    name: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    def present(self, value: object) -> object:
+        """The present value for one that was given to the old name."""
+        return self.values.get(value, value) if isinstance(value, str) else value
+
+    def former(self, value: object) -> object:
+        """The value that the old name had for a present one."""
+        return next((old for old, new in self.values.items() if new == value), value)
+
+
+def rename_options(**renamed: Renamed) -> Callable[[type[_T]], type[_T]]:
+    """Decorator of a dataclass whose old options go on with a DeprecationWarning.
+
+    An old name overrides its present name, because dataclasses.replace gives both.
+
+    Args:
+        renamed: the present option for each old name.
+    """
+
+    def warn(cls: type[object], old: str) -> None:
+        warnings.warn(
+            f"{cls.__name__}: {old} is {renamed[old].name} now; the old name will be "
+            "removed.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+
+    def reader(old: str, new: Renamed) -> property:
+        def read(self: object) -> object:
+            warn(type(self), old)
+            return new.former(getattr(self, new.name))
+
+        return property(read, doc=f"Old name of `{new.name}`.")
+
+    def decorate(cls: type[_T]) -> type[_T]:
+        init: Any = cls.__init__
+
+        @functools.wraps(init)
+        def with_old_names(self: _T, *args: Any, **given: Any) -> None:
+            for old in renamed.keys() & given.keys():
+                warn(type(self), old)
+                new = renamed[old]
+                given[new.name] = new.present(given.pop(old))
+            init(self, *args, **given)
+
+        setattr(cls, "__init__", with_old_names)  # noqa: B010  (mypy: as above)
+        for old, new in renamed.items():
+            setattr(cls, old, reader(old, new))
+        return cls
+
+    return decorate
 
 
 def unknown_variables(

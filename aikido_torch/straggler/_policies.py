@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from aikido_torch import _C
-from aikido_torch._names import refuse_unknown_names
+from aikido_torch._names import Renamed, refuse_unknown_names, rename_options
 from aikido_torch.errors import ConfigError
 
 __all__ = ["ActiveBackup", "Policy", "SkipStraggler", "WaitAll"]
 
 
+_rename_options = rename_options(masks=Renamed("granularity"))
 _COUNTS = ("max_consecutive_skips", "warmup_operations")
 _DEFAULT_CEILING_MS = 10_000.0
 # Half of the largest size of a group whose calls may skip ranks.
@@ -66,6 +67,7 @@ class WaitAll(Policy):
         return _C.PolicyOptions.wait_all(rebalance=self.rebalance)
 
 
+@_rename_options
 @refuse_unknown_names
 @dataclass(frozen=True, kw_only=True)
 class SkipStraggler(Policy):
@@ -97,11 +99,11 @@ class SkipStraggler(Policy):
             second as possible. With less it prefers more steps per second.
         divisor: "contributors" divides a mean by the number of contributions in it,
             "world" by the number of ranks.
-        masks: "shard": each shard of a tensor ends on its own, so the contribution of a
-            late rank may be in some shards. "bucket": a contribution is in the whole
-            result or in no part of it. Then one rank sums the whole tensor; the ranks
-            take turns. A single call takes n times as long; n calls at the same time
-            take as long as with "shard".
+        granularity: "shard": each shard of a tensor ends on its own, so the
+            contribution of a late rank may be in some shards. "bucket": a contribution
+            is in the whole result or in no part of it. Then one rank sums the whole
+            tensor; the ranks take turns. A single call takes n times as long; n calls
+            at the same time take as long as with "shard".
         log_full: behaviour if there is no room left for the results that a late rank
             has missed (`straggler.log_bytes`, for all policies of a group together).
             "wait" waits for that rank. "leave" excludes it, if more than half of the
@@ -123,7 +125,7 @@ class SkipStraggler(Policy):
     slack: float = 1.5
     worth: float = 1.0
     divisor: Literal["contributors", "world"] = "contributors"
-    masks: Literal["shard", "bucket"] = "shard"
+    granularity: Literal["shard", "bucket"] = "shard"
     log_full: Literal["wait", "leave"] = "wait"
 
     def __post_init__(self) -> None:
@@ -134,13 +136,14 @@ class SkipStraggler(Policy):
         for name in ("floor_ms", "ceiling_ms", "slack", "worth"):
             if (value := getattr(self, name)) is not None or name != "ceiling_ms":
                 _check_number(title, name, value)
-        for name in ("divisor", "masks", "log_full"):
+        for name in ("divisor", "granularity", "log_full"):
             _check_name(title, name, getattr(self, name))
 
     def native(self) -> _C.PolicyOptions:
         return _skip_options(self)
 
 
+@_rename_options
 @refuse_unknown_names
 @dataclass(frozen=True, kw_only=True)
 class ActiveBackup(SkipStraggler):
@@ -172,7 +175,7 @@ class ActiveBackup(SkipStraggler):
             bits than that of its primary; the error names both ranks.
         min_contributors: as with `SkipStraggler`, but counts data shards.
         floor_ms, ceiling_ms, max_consecutive_skips, warmup_operations, slack, worth,
-            divisor, masks, log_full: as with `SkipStraggler`.
+            divisor, granularity, log_full: as with `SkipStraggler`.
 
     Raises:
         ConfigError: as with `SkipStraggler`.
@@ -253,7 +256,7 @@ def _skip_options(policy: SkipStraggler, **backups: Any) -> _C.PolicyOptions:
         slack=policy.slack,
         worth=policy.worth,
         divisor=policy.divisor,
-        masks=policy.masks,
+        granularity=policy.granularity,
         log_full=policy.log_full,
         **backups,
     )

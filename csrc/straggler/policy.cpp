@@ -118,7 +118,7 @@ Status validate(const PolicyOptions& o, int32_t world_size) {
   if (o.kind == Kind::kSkip && o.rebalance)
     return misplaced("rebalance=True", "WaitAll");
   if (o.kind == Kind::kWaitAll && o.masks != Masks::kShard)
-    return misplaced("masks=\"bucket\"", "SkipStraggler");
+    return misplaced("granularity=\"bucket\"", "SkipStraggler");
   if (o.kind == Kind::kWaitAll && o.log_full != LogFull::kWait)
     return misplaced("log_full=\"leave\"", "SkipStraggler");
   if (o.kind == Kind::kWaitAll) return Status::ok();
@@ -192,8 +192,8 @@ std::string to_string(const PolicyOptions& o) {
                 ", warmup_operations=", o.warmup_operations, ", slack=", o.slack,
                 ", worth=", o.worth, ", divisor=\"",
                 o.divisor == Divisor::kContributors ? "contributors" : "world",
-                "\", masks=\"", o.masks == Masks::kShard ? "shard" : "bucket", "\"",
-                o.log_full == LogFull::kLeave ? ", log_full=\"leave\"" : "", ")");
+                "\", granularity=\"", o.masks == Masks::kShard ? "shard" : "bucket",
+                "\"", o.log_full == LogFull::kLeave ? ", log_full=\"leave\"" : "", ")");
 }
 
 EncodedPolicy encode(const PolicyOptions& o) {

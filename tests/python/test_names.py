@@ -3,11 +3,17 @@
 import copy
 import inspect
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from aikido_torch._names import guess, refuse_unknown_names, unknown_variables
+from aikido_torch._names import (
+    Renamed,
+    guess,
+    refuse_unknown_names,
+    rename_options,
+    unknown_variables,
+)
 from aikido_torch.errors import ConfigError
 
 KNOWN = ["transport_chunk_bytes", "transport_eager_bytes", "socket_ifname"]
@@ -52,6 +58,33 @@ def test_a_dataclass_refuses_unknown_names_and_is_otherwise_unchanged():
     assert list(inspect.signature(Pair).parameters) == ["left", "right"]
     for same in (copy.copy(Pair(left=5)), pickle.loads(pickle.dumps(Pair(left=5)))):
         assert same == Pair(left=5)
+
+
+@rename_options(side=Renamed("end", {"port": "left"}))
+@refuse_unknown_names
+@dataclass(frozen=True, kw_only=True)
+class Boat:
+    end: str = "left"
+    length: int = 1
+
+
+def test_an_old_option_goes_on_with_a_warning_in_the_line_of_the_caller():
+    text = "Boat: side is end now; the old name will be removed."
+    with pytest.warns(DeprecationWarning, match=text) as told:
+        boats = [Boat(side="port"), Boat(side="right"), replace(Boat(), side="right")]
+    assert boats == [Boat(end="left"), Boat(end="right"), Boat(end="right")]
+    assert [str(w.message) for w in told] == [text] * 3
+    assert [w.filename for w in told][:2] == [__file__] * 2
+    with pytest.warns(DeprecationWarning, match=text):
+        assert [boat.side for boat in boats] == ["port", "right", "right"]
+
+
+def test_a_new_option_gives_no_warning_and_others_are_refused(recwarn):
+    assert Boat(end="right", length=2) == replace(Boat(length=2), end="right")
+    assert repr(Boat()) == "Boat(end='left', length=1)"
+    with pytest.raises(ConfigError, match='there is no option "sides"'):
+        Boat(sides="left")
+    assert not recwarn.list
 
 
 def test_an_unknown_variable_is_named():

@@ -17,7 +17,7 @@ tensor = torch.ones(3)
 """
 AFTER = """
 reveal_type(outcome.skipped)
-SkipStraggler(masks="rank")
+SkipStraggler(granularity="rank")
 SkipStraggler(divisor="all")
 SkipStraggler(log_full="go")
 """
@@ -49,4 +49,4 @@ def test_the_call_of_the_page_passes_a_strict_type_check(tmp_path):
     assert told[0] == 'note: Revealed type is "list[int]"', text
     # Literals that the types do not allow are errors.
     kinds = [line.split('"')[1] for line in told[1:]]
-    assert kinds == ["masks", "divisor", "log_full"], text
+    assert kinds == ["granularity", "divisor", "log_full"], text

@@ -87,8 +87,8 @@ class Pipeline:
         adapt: limits within which warm-ups, and turns of replicas, follow measured
             times; None keeps the schedule as it is. See `adaptations`.
         policy: policy for late ranks when replicas add up gradients; None waits for
-            all. A policy that skips needs masks="bucket", and stages with replicas
-            whose parameters all are float32 or all are float64.
+            all. A policy that skips needs granularity="bucket", and stages with
+            replicas whose parameters all are float32 or all are float64.
         plan: the result of `partition`, with the stages of the schedule. Then verdicts
             of `aikido_torch.trace` compare stages with its times, so that a stage that
             was planned to take longer is not blamed. None compares stages with each
@@ -538,11 +538,12 @@ def _check_policy(
     for s, run in runs.items():
         if len(schedule.stages[s]) == 1:
             continue
-        if policy.masks != "bucket":
+        if policy.granularity != "bucket":
             raise ConfigError(
-                f'policy has masks="{policy.masks}", and stage {s} has replicas: parts '
-                "of their sum could be of other replicas than its weight. Use "
-                'SkipStraggler(masks="bucket", ...).'
+                f'policy has granularity="{policy.granularity}", and stage {s} has '
+                "replicas: parts of their sum could be of other replicas than its "
+                "weight. Use "
+                'SkipStraggler(granularity="bucket", ...).'
             )
         dtypes = sorted({str(p.dtype) for p in run.parameters})
         if num_tensors(run.parameters) > 1:

@@ -21,8 +21,8 @@
 // they have.
 //
 // Note [one mask for the bucket]
-// With masks="bucket" an operation is one shard, and the owners of a cut take turns. A
-// view handles it like any shard: it has the number that its owner has in the cut.
+// With granularity="bucket" an operation is one shard, and the owners of a cut take
+// turns. A view handles it like any shard: it has the number of its owner in the cut.
 //
 // Note [closed vs. received]
 // A member has received a shard's result when all its bytes have arrived. A received

@@ -82,7 +82,7 @@ TEST_CASE("an option of one policy is refused for another policy") {
   CHECK(validate(options, 4).is_ok());
   options.masks = Masks::kBucket;
   CHECK(validate(options, 4).message() ==
-        "masks=\"bucket\" is an option of SkipStraggler only.");
+        "granularity=\"bucket\" is an option of SkipStraggler only.");
   options = {};
   options.log_full = LogFull::kLeave;
   CHECK(validate(options, 4).message() ==
@@ -241,13 +241,13 @@ TEST_CASE("options print as a Python user writes them") {
   CHECK(to_string(options) ==
         "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=10000, "
         "max_consecutive_skips=100, warmup_operations=3, slack=1.5, "
-        "worth=1, divisor=\"contributors\", masks=\"shard\")");
+        "worth=1, divisor=\"contributors\", granularity=\"shard\")");
   options.divisor = Divisor::kWorld;
   options.floor = std::chrono::microseconds(2500);
   CHECK(to_string(options).find("floor_ms=2.5,") != std::string::npos);
   CHECK(to_string(options).find("divisor=\"world\",") != std::string::npos);
   options.masks = Masks::kBucket;
-  CHECK(to_string(options).find("masks=\"bucket\")") != std::string::npos);
+  CHECK(to_string(options).find("granularity=\"bucket\")") != std::string::npos);
   options.log_full = LogFull::kLeave;
   CHECK(to_string(options).find("\"bucket\", log_full=\"leave\")") !=
         std::string::npos);

@@ -167,7 +167,7 @@ def _policy(rng: random.Random, size: int, leaves: bool) -> dict[str, Any]:
         "ceiling_ms": rng.choice((floor, 2 * floor)),
         "max_consecutive_skips": rng.choice((3, 10, 100, 10**6)),
         "divisor": rng.choice(("contributors", "world")),
-        "masks": rng.choice(("shard", "shard", "bucket")),
+        "granularity": rng.choice(("shard", "shard", "bucket")),
         "log_full": "leave" if leaves else "wait",
     }
 

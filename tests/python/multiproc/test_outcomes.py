@@ -198,7 +198,7 @@ def test_bad_arguments_are_named_before_anything_is_sent():
     policy = (
         "SkipStraggler(min_contributors=None, floor_ms=60, ceiling_ms=60, "
         "max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1, "
-        'divisor="contributors", masks="shard")'
+        'divisor="contributors", granularity="shard")'
     )
     for rank, (texts, after) in enumerate(run_ranks(2, call_badly)):
         here = f"on rank {rank}"
@@ -441,7 +441,7 @@ def test_full_sums_accept_all_ops_and_a_difference_is_reported_to_all():
 
 
 def count_in_whole(rank, size):
-    policy = SkipStraggler(masks="bucket", floor_ms=60, ceiling_ms=60)
+    policy = SkipStraggler(granularity="bucket", floor_ms=60, ceiling_ms=60)
     owners = []
     for _ in range(size):
         tensor = torch.ones(COUNT)

@@ -167,7 +167,7 @@ def train_with(rank, size, text, options):
 def test_replicas_with_a_policy_and_with_another_backend(case):
     made = pipeline.schedule("1f1b", stages=2, replicas=[2, 1], micro_batches=4)
     # No rank is late, so the policy skips none.
-    patient = SkipStraggler(floor_ms=20_000, ceiling_ms=20_000, masks="bucket")
+    patient = SkipStraggler(floor_ms=20_000, ceiling_ms=20_000, granularity="bucket")
     options = {"policy": patient} if case == "policy" else {}
     backend = "gloo" if case == "gloo" else "aikido"
     results = run_ranks(3, train_with, made.text(), options, backend=backend)

@@ -257,10 +257,10 @@ def test_a_failure_outside_a_schedule_is_reported_to_all(what, error):
     check_blamed(results, "stage 1 (rank 1)", error)
 
 
-def skip_in_parts(rank, size, masks, dtypes):
+def skip_in_parts(rank, size, granularity, dtypes):
     schedule = pipeline.schedule("1f1b", stages=2, replicas=[2, 1], micro_batches=4)
     stages = [nn.Sequential(*(nn.Linear(2, 2, dtype=t) for t in dtypes)), nn.Tanh()]
-    policy = SkipStraggler(floor_ms=1, ceiling_ms=5, masks=masks)
+    policy = SkipStraggler(floor_ms=1, ceiling_ms=5, granularity=granularity)
     return failure_of(
         lambda: pipeline.Pipeline(
             stages, schedule=schedule, optimizer=sgd, loss_fn=squared, policy=policy
@@ -269,9 +269,13 @@ def skip_in_parts(rank, size, masks, dtypes):
 
 
 @pytest.mark.parametrize(
-    ("masks", "dtypes", "text"),
+    ("granularity", "dtypes", "text"),
     [
-        ("shard", [torch.float32], 'policy has masks="shard", and stage 0 has replic'),
+        (
+            "shard",
+            [torch.float32],
+            'policy has granularity="shard", and stage 0 has replic',
+        ),
         (
             "bucket",
             [torch.float32, torch.float64],
@@ -282,8 +286,10 @@ def skip_in_parts(rank, size, masks, dtypes):
         ("bucket", [torch.float32], ""),
     ],
 )
-def test_a_policy_must_skip_a_replica_in_a_whole_sum_or_not_at_all(masks, dtypes, text):
-    for failure in run_ranks(3, skip_in_parts, masks, dtypes, group_timeout=20):
+def test_a_policy_must_skip_a_replica_in_a_whole_sum_or_not_at_all(
+    granularity, dtypes, text
+):
+    for failure in run_ranks(3, skip_in_parts, granularity, dtypes, group_timeout=20):
         assert failure.name == ("ConfigError" if text else "nothing")
         assert failure.text.startswith(text)
 

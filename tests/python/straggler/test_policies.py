@@ -18,12 +18,12 @@ def test_equal_policies_are_equal_for_the_engine():
     assert (WaitAll().native() == "WaitAll()") is False
     assert WaitAll(rebalance=True) != WaitAll()
     assert WaitAll(rebalance=True).native() != WaitAll().native()
-    bucket = SkipStraggler(masks="bucket")
+    bucket = SkipStraggler(granularity="bucket")
     assert bucket.native() != SkipStraggler().native()
-    assert bucket.native() == SkipStraggler(masks="bucket").native()
+    assert bucket.native() == SkipStraggler(granularity="bucket").native()
     leaving = SkipStraggler(log_full="leave")
     assert leaving.native() != SkipStraggler().native()
-    assert repr(leaving.native()).endswith('masks="shard", log_full="leave")')
+    assert repr(leaving.native()).endswith('granularity="shard", log_full="leave")')
     with pytest.raises(dataclasses.FrozenInstanceError):
         SkipStraggler().slack = 3
 
@@ -35,7 +35,7 @@ def test_the_engine_prints_policies_as_python_does():
     assert repr(SkipStraggler(min_contributors=3, ceiling_ms=1500.5).native()) == (
         "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=1500.5, "
         "max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1, "
-        'divisor="contributors", masks="shard")'
+        'divisor="contributors", granularity="shard")'
     )
     assert repr(SkipStraggler().native()).startswith(
         "SkipStraggler(min_contributors=None, floor_ms=20, ceiling_ms=10000, "
@@ -44,12 +44,27 @@ def test_the_engine_prints_policies_as_python_does():
     assert "floor_ms=20000, ceiling_ms=20000," in repr(
         SkipStraggler(floor_ms=20_000).native()
     )
-    assert 'masks="bucket")' in repr(SkipStraggler(masks="bucket").native())
+    assert 'granularity="bucket")' in repr(SkipStraggler(granularity="bucket").native())
     assert repr(SkipStraggler(min_contributors=2, divisor="world")) == (
         "SkipStraggler(min_contributors=2, floor_ms=20.0, ceiling_ms=None, "
         "max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1.0, "
-        "divisor='world', masks='shard', log_full='wait')"
+        "divisor='world', granularity='shard', log_full='wait')"
     )
+
+
+@pytest.mark.parametrize("policy", [SkipStraggler, ActiveBackup])
+@pytest.mark.parametrize(("old", "new"), [({"masks": "bucket"}, "granularity")])
+def test_old_names_of_options_go_on_with_a_warning(policy, old, new):
+    ((name, value),) = old.items()
+    text = f"{policy.__name__}: {name} is {new} now"
+    with pytest.warns(DeprecationWarning, match=text):
+        renamed = policy(**old)
+    assert renamed != policy()
+    assert renamed.native() != policy().native()
+    with pytest.warns(DeprecationWarning, match=text):
+        assert getattr(renamed, name) == value
+    with pytest.warns(DeprecationWarning, match=text):
+        assert dataclasses.replace(policy(), **old) == renamed
 
 
 @pytest.mark.parametrize(
@@ -74,7 +89,10 @@ def test_the_engine_prints_policies_as_python_does():
         ({"slack": 0.5}, "slack is 0.5 but must be between 1 and 100."),
         ({"slack": float("nan")}, "slack is nan but must be between 1 and 100."),
         ({"divisor": "all"}, 'divisor is "all"; it takes "contributors" or "world"'),
-        ({"masks": "rank"}, 'masks is "rank"; it takes "shard" or "bucket"'),
+        (
+            {"granularity": "rank"},
+            'granularity is "rank"; it takes "shard" or "bucket"',
+        ),
     ],
 )
 def test_a_value_out_of_range_is_refused_where_it_is_used(options, text):
@@ -97,7 +115,7 @@ def test_a_value_out_of_range_is_refused_where_it_is_used(options, text):
         ({"ceiling_ms": float("nan")}, "ceiling_ms is nan; it takes a number."),
         ({"slack": True}, "slack is True; it takes a number."),
         ({"floor_ms": 10**400}, "floor_ms is 1000"),
-        ({"masks": None}, "masks is None; it takes a name."),
+        ({"granularity": None}, "granularity is None; it takes a name."),
         ({"divisor": 1}, "divisor is 1; it takes a name."),
         ({"log_full": 1}, "log_full is 1; it takes a name."),
         ({"rebalance": True}, 'there is no option "rebalance"; there are min_contri'),
@@ -137,7 +155,10 @@ def test_a_policy_can_fit_one_group_and_not_another():
         ({"rebalance": "yes"}, "rebalance is 'yes'; it takes True or False."),
         ({"rebalance": 1}, "rebalance is 1; it takes True or False."),
         ({"rebalanced": True}, 'there is no option "rebalanced"; did you mean "rebala'),
-        ({"masks": "bucket"}, 'there is no option "masks"; there are rebalance'),
+        (
+            {"granularity": "bucket"},
+            'there is no option "granularity"; there are rebalance',
+        ),
     ],
 )
 def test_wait_all_refuses_options_of_other_policies(options, text):
