@@ -14,7 +14,7 @@ class PolicyOptions:
     A straggler policy in the engine's form.
     """
     @staticmethod
-    def skip(*, min_contributors: int, floor_ms: float, ceiling_ms: float, max_consecutive_skips: int, warmup_operations: int, slack: float, worth: float, divisor: str, granularity: str, log_full: str, backups: int | None = None, mode: str = 'shadow', verify_shadows: bool = False) -> PolicyOptions:
+    def skip(*, min_contributors: int, floor_ms: float, ceiling_ms: float, max_consecutive_skips: int, warmup_operations: int, slack: float, worth: float, divisor: str, granularity: str, on_log_full: str, backups: int | None = None, mode: str = 'shadow', verify_shadows: bool = False) -> PolicyOptions:
         ...
     @staticmethod
     def wait_all(*, rebalance: bool) -> PolicyOptions:

@@ -23,8 +23,8 @@ do not keep a late rank from catching up. Calls that are not in each step belong
 `every(n)` is true: behind the same steps on all ranks, also on a rank that catches up.
 
 If the other ranks cannot keep more results for a late rank, they wait for it. With
-`SkipStraggler(log_full="leave")` they go on without it. Then the late rank throws its
-step away, and `catch_up()` copies the state of a rank that trains on.
+`SkipStraggler(on_log_full="exclude")` they go on without it. Then the late rank throws
+its step away, and `catch_up()` copies the state of a rank that trains on.
 
 All ranks warn of changes by the loop that `register` does not know. Ranks compare
 digests of their states every `check_every` steps, and a rank that differs copies the

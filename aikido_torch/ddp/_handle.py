@@ -197,14 +197,14 @@ class Handle:
         ```
 
         Call it in each step, at one place of the loop, on all ranks; before the step if
-        `log_full="leave"`. With other calls in each step, skipping gains nothing.
+        `on_log_full="exclude"`. With other calls in each step, skipping gains nothing.
 
         Raises:
             ConfigError: n is no whole number, or below 1.
         """
         is_due = self._calls.is_due(n, self.steps)
         if is_due and self._calls.has_own_group:  # states are given only outside calls
-            if self._policies.leaves:
+            if self._policies.excludes:
                 self.barrier(self._calls.group)
             else:
                 _return.wait_for_excluded(self)

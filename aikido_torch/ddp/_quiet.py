@@ -44,7 +44,7 @@ def _may_be_quiet(handle: "Handle") -> bool:
     exchange = handle._exchange
     return (
         handle._calls.has_own_group
-        and not (handle._policies.leaves or handle._carrying.is_on)
+        and not (handle._policies.excludes or handle._carrying.is_on)
         and handle._backups.sampler is None
         and handle._is_laid_out()
         and handle._batches.is_plain

@@ -67,7 +67,7 @@ def register(
     Args:
         model: wrapped over an aikido group; torch.compile or Fabric may be around it.
         optimizer: of the loop, bare or wrapped; `catch_up` steps it, too.
-        policy: None is `SkipStraggler()`; log_full="leave" needs `state` to be whole.
+        policy: None is `SkipStraggler()`; on_log_full="exclude" needs a whole `state`.
         apply: the work of your loop between backward and the next zero_grad: unscale,
             clip, step, update, scheduler. `catch_up` calls it on the gradients that it
             replays. None: `optimizer.step`.
@@ -283,21 +283,23 @@ def _why_alone(policy: Policy) -> str:
     if not _is_beside(policy):
         return ""
     return (
-        'register: log_full="leave" takes one model in a process, and another one is '
-        "registered: a rank that was left out would copy them at different steps of "
-        'the loop. Use log_full="wait" for all of them; or, if the other training is '
-        "over, call close() on its handle first."
+        'register: on_log_full="exclude" takes one model in a process, and another one '
+        "is registered: a rank that was left out would copy them at different steps of "
+        'the loop. Use on_log_full="wait" for all of them; or, if the other training '
+        "is over, call close() on its handle first."
     )
 
 
 def _is_beside(policy: Policy) -> bool:
     handles = [h for h in stepped_together.handles() if isinstance(h, Handle)]
     others = [h for h in handles if h._end_check and not h._end_check.is_behind(h)]
-    return bool(others) and (_leaves(policy) or any(h._policies.leaves for h in others))
+    return bool(others) and (
+        _excludes(policy) or any(h._policies.excludes for h in others)
+    )
 
 
-def _leaves(policy: Policy) -> bool:
-    return getattr(policy, "log_full", "wait") == "leave"
+def _excludes(policy: Policy) -> bool:
+    return getattr(policy, "on_log_full", "wait") == "exclude"
 
 
 def _check_model(model: DistributedDataParallel) -> None:
@@ -345,12 +347,12 @@ def _check_choices(
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
     check_policy("register", policy, model.process_group)
-    if _leaves(policy) and not is_whole:
+    if _excludes(policy) and not is_whole:
         raise ConfigError(
-            'log_full="leave" makes a rank that was late for too long copy the state '
-            "of another one, and with apply or after_step register cannot tell what "
-            "that is; give state={...}, {} if there is nothing else, or "
-            'log_full="wait".'
+            'on_log_full="exclude" makes a rank that was late for too long copy the '
+            "state of another one, and with apply or after_step register cannot tell "
+            "what that is; give state={...}, {} if there is nothing else, or "
+            'on_log_full="wait".'
         )
 
 

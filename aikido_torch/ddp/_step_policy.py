@@ -31,7 +31,7 @@ class StepPolicy:
 
     Attributes:
         skips: True if the policy may skip a rank.
-        leaves: True if the other ranks exclude a rank when the result log is full.
+        excludes: True if the other ranks exclude a rank when the result log is full.
         strict: the engine's options for steps that wait for all ranks.
     """
 
@@ -39,7 +39,7 @@ class StepPolicy:
         self._policy = policy
         self._native: dict[int, _C.PolicyOptions] = {}
         self.skips = not isinstance(policy, WaitAll)
-        self.leaves = getattr(policy, "log_full", "wait") == "leave"
+        self.excludes = getattr(policy, "on_log_full", "wait") == "exclude"
         self.strict = WaitAll().native()
 
     def native(self, calls_per_step: int) -> _C.PolicyOptions:
@@ -108,7 +108,7 @@ def why_the_log_is_small(policy: Policy, gradient_bytes: int, log_bytes: int) ->
         gradient_bytes: bytes of the gradients of one step, which a late rank misses.
         log_bytes: bytes of results that other ranks keep, `straggler.log_bytes`.
     """
-    if not isinstance(policy, SkipStraggler) or policy.log_full == "leave":
+    if not isinstance(policy, SkipStraggler) or policy.on_log_full == "exclude":
         return ""
     num_steps = log_bytes // max(1, gradient_bytes)
     if num_steps >= min(_LEAST_STEPS, policy.max_consecutive_skips):
@@ -120,5 +120,5 @@ def why_the_log_is_small(policy: Policy, gradient_bytes: int, log_bytes: int) ->
         f"wait for a rank that is more than {num_steps} steps late. Set "
         f"AIKIDO_STRAGGLER_LOG_BYTES={wanted}, or give the group "
         f"Options(straggler_log_bytes={wanted}), for {_GOOD_STEPS} steps; or use "
-        'log_full="leave".'
+        'on_log_full="exclude".'
     )

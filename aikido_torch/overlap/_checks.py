@@ -75,10 +75,11 @@ def check_arguments(
             f"{_TITLE}: backups need to know the step of each forward; use "
             "DistributedDataParallel and register(policy=ActiveBackup(...))."
         )
-    if getattr(policy, "log_full", "wait") == "leave":
+    if getattr(policy, "on_log_full", "wait") == "exclude":
         raise ConfigError(
-            f'{_TITLE}: log_full="leave" makes a late rank copy the state of another '
-            'one, which register does and this does not; use log_full="wait".'
+            f'{_TITLE}: on_log_full="exclude" makes a late rank copy the state of '
+            "another one, which register does and this does not; use "
+            'on_log_full="wait".'
         )
 
 

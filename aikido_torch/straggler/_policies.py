@@ -13,7 +13,10 @@ from aikido_torch.errors import ConfigError
 __all__ = ["ActiveBackup", "Policy", "SkipStraggler", "WaitAll"]
 
 
-_rename_options = rename_options(masks=Renamed("granularity"))
+_rename_options = rename_options(
+    masks=Renamed("granularity"),
+    log_full=Renamed("on_log_full", {"leave": "exclude"}),
+)
 _COUNTS = ("max_consecutive_skips", "warmup_operations")
 _DEFAULT_CEILING_MS = 10_000.0
 # Half of the largest size of a group whose calls may skip ranks.
@@ -104,9 +107,9 @@ class SkipStraggler(Policy):
             is in the whole result or in no part of it. Then one rank sums the whole
             tensor; the ranks take turns. A single call takes n times as long; n calls
             at the same time take as long as with "shard".
-        log_full: behaviour if there is no room left for the results that a late rank
+        on_log_full: behaviour if there is no room left for the results that a late rank
             has missed (`straggler.log_bytes`, for all policies of a group together).
-            "wait" waits for that rank. "leave" excludes it, if more than half of the
+            "wait" waits for that rank. "exclude" excludes it, if more than half of the
             ranks and at least `min_contributors` remain. Its calls then fail until it
             has copied the state of another rank, as `catch_up` of `aikido_torch.ddp`
             does.
@@ -126,7 +129,7 @@ class SkipStraggler(Policy):
     worth: float = 1.0
     divisor: Literal["contributors", "world"] = "contributors"
     granularity: Literal["shard", "bucket"] = "shard"
-    log_full: Literal["wait", "leave"] = "wait"
+    on_log_full: Literal["wait", "exclude"] = "wait"
 
     def __post_init__(self) -> None:
         title = type(self).__name__
@@ -136,7 +139,7 @@ class SkipStraggler(Policy):
         for name in ("floor_ms", "ceiling_ms", "slack", "worth"):
             if (value := getattr(self, name)) is not None or name != "ceiling_ms":
                 _check_number(title, name, value)
-        for name in ("divisor", "granularity", "log_full"):
+        for name in ("divisor", "granularity", "on_log_full"):
             _check_name(title, name, getattr(self, name))
 
     def native(self) -> _C.PolicyOptions:
@@ -175,7 +178,7 @@ class ActiveBackup(SkipStraggler):
             bits than that of its primary; the error names both ranks.
         min_contributors: as with `SkipStraggler`, but counts data shards.
         floor_ms, ceiling_ms, max_consecutive_skips, warmup_operations, slack, worth,
-            divisor, granularity, log_full: as with `SkipStraggler`.
+            divisor, granularity, on_log_full: as with `SkipStraggler`.
 
     Raises:
         ConfigError: as with `SkipStraggler`.
@@ -257,7 +260,7 @@ def _skip_options(policy: SkipStraggler, **backups: Any) -> _C.PolicyOptions:
         worth=policy.worth,
         divisor=policy.divisor,
         granularity=policy.granularity,
-        log_full=policy.log_full,
+        on_log_full=policy.on_log_full,
         **backups,
     )
 

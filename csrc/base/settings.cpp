@@ -103,7 +103,7 @@ std::vector<SettingSpec> settings_of_groups() {
        true,
        "bytes of results kept for a rank that has not called them, in each group, "
        "for all policies; when full the others wait for that rank, or go on "
-       "without it (SkipStraggler(log_full))"},
+       "without it (SkipStraggler(on_log_full))"},
       {"memory.pool_bytes", &Settings::memory_pool_bytes, 0, 1024 * kGiB, false,
        "idle staging memory that each group keeps for reuse"},
       {"shutdown.linger_ms", &Settings::shutdown_linger_ms, 0, 600'000, false,

@@ -49,7 +49,7 @@ Duration duration_of(const char* policy, const char* name, double ms) {
 PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceiling_ms,
                         int64_t max_consecutive_skips, int64_t warmup_operations,
                         double slack, double worth, const std::string& divisor,
-                        const std::string& granularity, const std::string& log_full,
+                        const std::string& granularity, const std::string& on_log_full,
                         std::optional<int64_t> backups, const std::string& mode,
                         bool verify_shadows) {
   const char* policy = backups ? "ActiveBackup" : "SkipStraggler";
@@ -70,8 +70,8 @@ PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceilin
       chosen<straggler::Divisor>(policy, "divisor", divisor, {"contributors", "world"});
   options.masks =
       chosen<straggler::Masks>(policy, "granularity", granularity, {"shard", "bucket"});
-  options.log_full =
-      chosen<straggler::LogFull>(policy, "log_full", log_full, {"wait", "leave"});
+  options.log_full = chosen<straggler::LogFull>(policy, "on_log_full", on_log_full,
+                                                {"wait", "exclude"});
   options.backups =
       static_cast<int32_t>(std::clamp<int64_t>(backups.value_or(0), -kMost, kMost));
   options.backup_mode = chosen<straggler::BackupMode>(
@@ -96,7 +96,7 @@ void register_straggler(py::module_& m) {
                   py::arg("floor_ms"), py::arg("ceiling_ms"),
                   py::arg("max_consecutive_skips"), py::arg("warmup_operations"),
                   py::arg("slack"), py::arg("worth"), py::arg("divisor"),
-                  py::arg("granularity"), py::arg("log_full"),
+                  py::arg("granularity"), py::arg("on_log_full"),
                   py::arg("backups") = py::none(), py::arg("mode") = "shadow",
                   py::arg("verify_shadows") = false)
       .def(

@@ -26,8 +26,8 @@ using collectives::Operation;
 // call.
 //   A member that was refused is not waited for either. It needs a state, which the
 // others give only between their calls.
-//   With log_full="leave" a member may be excluded although it answers. Then the others
-// neither hold calls back for it nor wait for it before they leave.
+//   With on_log_full="exclude" a member may be excluded although it answers. Then the
+// others neither hold calls back for it nor wait for it before they leave.
 RankSet Group::expected_back() const {
   RankSet ranks(options_.size);
   if (view().members.count() == options_.size) return ranks;

@@ -120,7 +120,7 @@ Status validate(const PolicyOptions& o, int32_t world_size) {
   if (o.kind == Kind::kWaitAll && o.masks != Masks::kShard)
     return misplaced("granularity=\"bucket\"", "SkipStraggler");
   if (o.kind == Kind::kWaitAll && o.log_full != LogFull::kWait)
-    return misplaced("log_full=\"leave\"", "SkipStraggler");
+    return misplaced("on_log_full=\"exclude\"", "SkipStraggler");
   if (o.kind == Kind::kWaitAll) return Status::ok();
   if (is_active_backup(o)) AIKIDO_TRY(validate_backups(o, world_size));
   const int32_t most = num_data_shards(o, world_size);
@@ -193,7 +193,8 @@ std::string to_string(const PolicyOptions& o) {
                 ", worth=", o.worth, ", divisor=\"",
                 o.divisor == Divisor::kContributors ? "contributors" : "world",
                 "\", granularity=\"", o.masks == Masks::kShard ? "shard" : "bucket",
-                "\"", o.log_full == LogFull::kLeave ? ", log_full=\"leave\"" : "", ")");
+                "\"", o.log_full == LogFull::kLeave ? ", on_log_full=\"exclude\"" : "",
+                ")");
 }
 
 EncodedPolicy encode(const PolicyOptions& o) {

@@ -19,7 +19,7 @@ AFTER = """
 reveal_type(outcome.skipped)
 SkipStraggler(granularity="rank")
 SkipStraggler(divisor="all")
-SkipStraggler(log_full="go")
+SkipStraggler(on_log_full="go")
 """
 
 
@@ -49,4 +49,4 @@ def test_the_call_of_the_page_passes_a_strict_type_check(tmp_path):
     assert told[0] == 'note: Revealed type is "list[int]"', text
     # Literals that the types do not allow are errors.
     kinds = [line.split('"')[1] for line in told[1:]]
-    assert kinds == ["granularity", "divisor", "log_full"], text
+    assert kinds == ["granularity", "divisor", "on_log_full"], text

@@ -86,7 +86,7 @@ TEST_CASE("an option of one policy is refused for another policy") {
   options = {};
   options.log_full = LogFull::kLeave;
   CHECK(validate(options, 4).message() ==
-        "log_full=\"leave\" is an option of SkipStraggler only.");
+        "on_log_full=\"exclude\" is an option of SkipStraggler only.");
   CHECK(validate(options, 4).code() == Code::kInvalidArgument);
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("options print as a Python user writes them") {
   options.masks = Masks::kBucket;
   CHECK(to_string(options).find("granularity=\"bucket\")") != std::string::npos);
   options.log_full = LogFull::kLeave;
-  CHECK(to_string(options).find("\"bucket\", log_full=\"leave\")") !=
+  CHECK(to_string(options).find("\"bucket\", on_log_full=\"exclude\")") !=
         std::string::npos);
 }
 

@@ -16,7 +16,7 @@ class Handle:
     def __init__(self, until_look=90, until_digest=90):
         self._steps = 40
         self._policy = "policy"
-        self._policies = SimpleNamespace(leaves=False)
+        self._policies = SimpleNamespace(excludes=False)
         self._has_lost_step = False
         self._buckets = {0: "", 1: ""}
         self._exchange = SimpleNamespace(has_news=False, awaited=["message"])
@@ -79,7 +79,7 @@ def test_no_step_is_quiet_if_something_is_due_in_the_next_one():
 @pytest.mark.parametrize(
     ("part", "name", "value"),
     [
-        ("_policies", "leaves", True),
+        ("_policies", "excludes", True),
         ("", "_has_lost_step", True),
         ("", "is_laid_out", False),
         ("_calls", "has_own_group", False),

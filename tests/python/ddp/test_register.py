@@ -106,11 +106,11 @@ def test_a_wrong_number_of_batches_is_refused(group_of_one, number):
             "shorter ceiling_ms, or None, or a longer timeout.",
         ),
         (
-            {"policy": SkipStraggler(log_full="leave"), "apply": print},
-            'log_full="leave" makes a rank that was late for too long copy the state '
-            "of another one, and with apply or after_step register cannot tell what "
-            'that is; give state={...}, {} if there is nothing else, or log_full="wait'
-            '".',
+            {"policy": SkipStraggler(on_log_full="exclude"), "apply": print},
+            'on_log_full="exclude" makes a rank that was late for too long copy the '
+            "state of another one, and with apply or after_step register cannot tell "
+            "what that is; give state={...}, {} if there is nothing else, or "
+            'on_log_full="wait".',
         ),
     ],
 )
@@ -143,14 +143,14 @@ def test_a_state_that_may_not_be_whole_is_not_copied(group_of_one, arguments, ma
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     handle = ddp.register(model, optimizer=optimizer, **arguments)
     assert (handle._copy is not None) == may_copy
-    assert handle._policies.leaves is False
+    assert handle._policies.excludes is False
 
 
 def test_a_whole_state_lets_ranks_leave_for_a_full_log(group_of_one):
     model = DistributedDataParallel(nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    policy = SkipStraggler(log_full="leave")
-    assert ddp.register(model, optimizer=optimizer, policy=policy)._policies.leaves
+    policy = SkipStraggler(on_log_full="exclude")
+    assert ddp.register(model, optimizer=optimizer, policy=policy)._policies.excludes
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,17 @@ def test_the_limit_on_skips_in_a_row_counts_steps():
 
 
 @pytest.mark.parametrize(
-    ("policy", "skips", "leaves"),
+    ("policy", "skips", "excludes"),
     [
         (WaitAll(), False, False),
         (SkipStraggler(), True, False),
-        (SkipStraggler(log_full="leave"), True, True),
+        (SkipStraggler(on_log_full="exclude"), True, True),
         (ActiveBackup(), True, False),
     ],
 )
-def test_a_policy_may_skip_ranks_and_exclude_them(policy, skips, leaves):
+def test_a_policy_may_skip_ranks_and_exclude_them(policy, skips, excludes):
     found = StepPolicy(policy)
-    assert (found.skips, found.leaves) == (skips, leaves)
+    assert (found.skips, found.excludes) == (skips, excludes)
     assert found.strict == WaitAll().native()
 
 
@@ -82,7 +82,7 @@ def test_a_log_that_holds_few_steps_is_told(
     [
         (SkipStraggler(), 400),
         (SkipStraggler(max_consecutive_skips=2), 200),
-        (SkipStraggler(log_full="leave"), 1),
+        (SkipStraggler(on_log_full="exclude"), 1),
         (WaitAll(), 1),
     ],
 )

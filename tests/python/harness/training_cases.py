@@ -168,7 +168,7 @@ def _policy(rng: random.Random, size: int, leaves: bool) -> dict[str, Any]:
         "max_consecutive_skips": rng.choice((3, 10, 100, 10**6)),
         "divisor": rng.choice(("contributors", "world")),
         "granularity": rng.choice(("shard", "shard", "bucket")),
-        "log_full": "leave" if leaves else "wait",
+        "on_log_full": "exclude" if leaves else "wait",
     }
 
 

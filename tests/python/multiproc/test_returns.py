@@ -35,7 +35,7 @@ POLICY = SkipStraggler(
     floor_ms=20,
     ceiling_ms=40,
     max_consecutive_skips=1_000_000,
-    log_full="leave",
+    on_log_full="exclude",
 )
 OPTIMIZERS = {
     "SGD": lambda p: optim.SGD(p, lr=0.01, momentum=0.9),
@@ -181,10 +181,10 @@ def train_refused(rank, size, policy, is_told=True, num_models=1):
     return [digest(*m.net.parameters()) for m in models], copied, sums
 
 
-@pytest.mark.parametrize("log_full", ["wait", "leave"])
-def test_a_rank_whose_results_are_not_kept_copies_a_state(log_full):
+@pytest.mark.parametrize("on_log_full", ["wait", "exclude"])
+def test_a_rank_whose_results_are_not_kept_copies_a_state(on_log_full):
     """The others wait for it where the loop makes a call."""
-    policy = replace(WAITING, log_full=log_full)
+    policy = replace(WAITING, on_log_full=on_log_full)
     ends = run_ranks(3, train_refused, policy, options=FORGETFUL)
     assert len({tuple(digests) for digests, _, _ in ends}) == 1
     assert [copied for _, copied, _ in ends] == [[False], [False], [True]]
@@ -256,11 +256,11 @@ def register_two(rank, size, log_fulls, way):
     """Error of the second `register`; "" if there was none."""
     handles = []
     try:
-        for log_full in log_fulls:
+        for on_log_full in log_fulls:
             net = nn.Linear(4, 4)
             model = DistributedDataParallel(net, process_group=dist.new_group())
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-            policy = SkipStraggler(log_full=log_full)
+            policy = SkipStraggler(on_log_full=on_log_full)
             handles.append(ddp.register(model, optimizer=optimizer, policy=policy))
             if way == "closed":
                 handles[0].close()
@@ -275,12 +275,12 @@ def register_two(rank, size, log_fulls, way):
 @pytest.mark.parametrize(
     ("log_fulls", "way", "is_refused"),
     [
-        (("leave", "leave"), "open", True),
-        (("leave", "wait"), "open", True),
-        (("wait", "leave"), "open", True),
+        (("exclude", "exclude"), "open", True),
+        (("exclude", "wait"), "open", True),
+        (("wait", "exclude"), "open", True),
         (("wait", "wait"), "open", False),
-        (("leave", "leave"), "closed", False),
-        (("leave", "leave"), "dropped", False),
+        (("exclude", "exclude"), "closed", False),
+        (("exclude", "exclude"), "dropped", False),
     ],
 )
 def test_a_model_with_a_policy_that_excludes_ranks_must_be_the_only_model(

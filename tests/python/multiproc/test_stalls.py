@@ -92,7 +92,7 @@ def test_no_rank_asks_for_a_state_while_all_wait_for_that_rank():
 
 def leave_alone(rank, size):
     policy = SkipStraggler(
-        floor_ms=20, ceiling_ms=20, max_consecutive_skips=10**6, log_full="leave"
+        floor_ms=20, ceiling_ms=20, max_consecutive_skips=10**6, on_log_full="exclude"
     )
     _, handle, step = training(policy=policy)
     steps = 0
@@ -122,7 +122,7 @@ def test_a_rank_that_is_excluded_and_alone_gets_an_error_at_once():
 def lose_the_majority(rank, size, folder):
     """Rank 2 is excluded. Then rank 1 dies, and rank 0 does no more steps."""
     is_out, is_over = Path(folder, "out"), Path(folder, "over")
-    policy = SkipStraggler(min_contributors=1, floor_ms=5, log_full="leave")
+    policy = SkipStraggler(min_contributors=1, floor_ms=5, on_log_full="exclude")
     _, handle, step = training(policy=policy)
     started = 0.0
     try:

@@ -53,7 +53,7 @@ GIVEN = {
         ("module", torch.compile(NET), "module is compiled"),
         ("module", compiled_in_place(), "module is compiled in place"),
         ("policy", ActiveBackup(), "backups need to know"),
-        ("policy", SkipStraggler(log_full="leave"), 'use log_full="wait"'),
+        ("policy", SkipStraggler(on_log_full="exclude"), 'use on_log_full="wait"'),
     ],
 )
 def test_what_cannot_work_is_refused(argument, value, words):

@@ -21,9 +21,11 @@ def test_equal_policies_are_equal_for_the_engine():
     bucket = SkipStraggler(granularity="bucket")
     assert bucket.native() != SkipStraggler().native()
     assert bucket.native() == SkipStraggler(granularity="bucket").native()
-    leaving = SkipStraggler(log_full="leave")
+    leaving = SkipStraggler(on_log_full="exclude")
     assert leaving.native() != SkipStraggler().native()
-    assert repr(leaving.native()).endswith('granularity="shard", log_full="leave")')
+    assert repr(leaving.native()).endswith(
+        'granularity="shard", on_log_full="exclude")'
+    )
     with pytest.raises(dataclasses.FrozenInstanceError):
         SkipStraggler().slack = 3
 
@@ -48,12 +50,15 @@ def test_the_engine_prints_policies_as_python_does():
     assert repr(SkipStraggler(min_contributors=2, divisor="world")) == (
         "SkipStraggler(min_contributors=2, floor_ms=20.0, ceiling_ms=None, "
         "max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1.0, "
-        "divisor='world', granularity='shard', log_full='wait')"
+        "divisor='world', granularity='shard', on_log_full='wait')"
     )
 
 
 @pytest.mark.parametrize("policy", [SkipStraggler, ActiveBackup])
-@pytest.mark.parametrize(("old", "new"), [({"masks": "bucket"}, "granularity")])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [({"masks": "bucket"}, "granularity"), ({"log_full": "leave"}, "on_log_full")],
+)
 def test_old_names_of_options_go_on_with_a_warning(policy, old, new):
     ((name, value),) = old.items()
     text = f"{policy.__name__}: {name} is {new} now"
@@ -85,7 +90,7 @@ def test_old_names_of_options_go_on_with_a_warning(policy, old, new):
         ({"max_consecutive_skips": 0}, "max_consecutive_skips is 0 but must be betwee"),
         ({"max_consecutive_skips": -1}, "max_consecutive_skips is -1; it must not be"),
         ({"warmup_operations": 65}, "warmup_operations is 65 but must be between 1 an"),
-        ({"log_full": "go"}, 'log_full is "go"; it takes "wait" or "leave"'),
+        ({"on_log_full": "go"}, 'on_log_full is "go"; it takes "wait" or "exclude"'),
         ({"slack": 0.5}, "slack is 0.5 but must be between 1 and 100."),
         ({"slack": float("nan")}, "slack is nan but must be between 1 and 100."),
         ({"divisor": "all"}, 'divisor is "all"; it takes "contributors" or "world"'),
@@ -117,7 +122,7 @@ def test_a_value_out_of_range_is_refused_where_it_is_used(options, text):
         ({"floor_ms": 10**400}, "floor_ms is 1000"),
         ({"granularity": None}, "granularity is None; it takes a name."),
         ({"divisor": 1}, "divisor is 1; it takes a name."),
-        ({"log_full": 1}, "log_full is 1; it takes a name."),
+        ({"on_log_full": 1}, "on_log_full is 1; it takes a name."),
         ({"rebalance": True}, 'there is no option "rebalance"; there are min_contri'),
     ],
 )
