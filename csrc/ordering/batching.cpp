@@ -27,8 +27,8 @@ Status check(const std::vector<BatchItem>& items, const BatchOptions& options) {
   return Status::ok();
 }
 
-// A way to cut the first items.
-struct Cut {
+// A way to batch the first items.
+struct PrefixPlan {
   double link_free_s = 0;
   double end_s = 0;  // largest end plus tail so far
   size_t batches = 0;
@@ -59,15 +59,16 @@ class Batched {
 
 // Cuts that no other cut beats in both values, by the time when the link is free. If
 // two cuts are equal, the cut with fewer batches.
-std::vector<Cut> unbeaten(std::vector<Cut> cuts) {
-  std::stable_sort(cuts.begin(), cuts.end(), [](const Cut& a, const Cut& b) {
-    return std::tuple(a.link_free_s, a.end_s, a.batches) <
-           std::tuple(b.link_free_s, b.end_s, b.batches);
-  });
-  std::vector<Cut> kept;
-  for (const Cut& cut : cuts)
+std::vector<PrefixPlan> unbeaten(std::vector<PrefixPlan> cuts) {
+  std::stable_sort(cuts.begin(), cuts.end(),
+                   [](const PrefixPlan& a, const PrefixPlan& b) {
+                     return std::tuple(a.link_free_s, a.end_s, a.batches) <
+                            std::tuple(b.link_free_s, b.end_s, b.batches);
+                   });
+  std::vector<PrefixPlan> kept;
+  for (const PrefixPlan& cut : cuts)
     if (std::none_of(kept.begin(), kept.end(),
-                     [&](const Cut& other) { return other.end_s <= cut.end_s; }))
+                     [&](const PrefixPlan& other) { return other.end_s <= cut.end_s; }))
       kept.push_back(cut);
   return kept;
 }
@@ -99,16 +100,16 @@ Result<BatchPlan> plan_batches(const std::vector<BatchItem>& items,
                                const BatchOptions& options) {
   AIKIDO_TRY(validate(link));
   AIKIDO_TRY(check(items, options));
-  std::vector<std::vector<Cut>> cuts(items.size() + 1);  // by number of items
+  std::vector<std::vector<PrefixPlan>> cuts(items.size() + 1);  // by number of items
   cuts[0].push_back({});
   for (size_t end = 1; end <= items.size(); ++end) {
-    std::vector<Cut> found;
+    std::vector<PrefixPlan> found;
     Batched last(link);
     for (size_t first = end; first-- > 0;) {
       last.add(items[first]);
       if (end - first > 1 && last.bytes() > options.most_bytes) break;
       for (size_t i = 0; i < cuts[first].size(); ++i) {
-        const Cut& before = cuts[first][i];
+        const PrefixPlan& before = cuts[first][i];
         const double end_s = last.end_s(before.link_free_s);
         found.push_back({end_s, std::max(before.end_s, end_s + last.tail_s()),
                          before.batches + 1, end - first, i});
@@ -117,12 +118,12 @@ Result<BatchPlan> plan_batches(const std::vector<BatchItem>& items,
     cuts[end] = unbeaten(std::move(found));
   }
   const auto& whole = cuts.back();
-  const auto best =
-      std::min_element(whole.begin(), whole.end(), [](const Cut& a, const Cut& b) {
+  const auto best = std::min_element(
+      whole.begin(), whole.end(), [](const PrefixPlan& a, const PrefixPlan& b) {
         return std::pair(a.end_s, a.batches) < std::pair(b.end_s, b.batches);
       });
   std::vector<size_t> counts;
-  const Cut* at = &*best;
+  const PrefixPlan* at = &*best;
   for (size_t end = items.size(); end > 0;) {
     counts.push_back(at->count);
     end -= at->count;

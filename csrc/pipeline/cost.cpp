@@ -38,8 +38,8 @@ double Cost::sync_s(double parameter_bytes, int replicas, const Level& level,
   return is_first ? seconds / level.below : seconds;
 }
 
-double Cost::transfer_s(const Cut& from, const Cut& to, bool is_last, int replicas,
-                        const Level& level) const {
+double Cost::transfer_s(const LayerCut& from, const LayerCut& to, bool is_last,
+                        int replicas, const Level& level) const {
   if (!counts_transfers_) return 0;
   if (model_ == CostModel::kPaper) return 2 * from.crossing_bytes / level.bandwidth;
   const double most = std::max(from.frontier_bytes, is_last ? 0 : to.frontier_bytes);

@@ -63,10 +63,10 @@ class Cost {
   }
   // Transfers of a stage between two cuts: outputs one way, gradients back. The first
   // stage has none, because its output counts as input of the second.
-  double transfer_s(const Cut& from, const Cut& to, bool is_last, int replicas,
-                    const Level& level) const;
+  double transfer_s(const LayerCut& from, const LayerCut& to, bool is_last,
+                    int replicas, const Level& level) const;
   // Bytes that leave a cut in one direction.
-  double output_bytes(const Cut& cut) const {
+  double output_bytes(const LayerCut& cut) const {
     return model_ == CostModel::kPaper ? cut.crossing_bytes : cut.frontier_bytes;
   }
 

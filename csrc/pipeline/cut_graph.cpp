@@ -110,9 +110,9 @@ std::vector<LayerSet> find_shared(const LayerGraph& graph) {
   return shared;
 }
 
-Cut measure(const Profile& profile, const LayerGraph& graph,
-            const std::vector<LayerSet>& shared, LayerSet layers) {
-  Cut cut;
+LayerCut measure(const Profile& profile, const LayerGraph& graph,
+                 const std::vector<LayerSet>& shared, LayerSet layers) {
+  LayerCut cut;
   LayerSet crossing(graph.count), frontier(graph.count);
   layers.for_each([&](size_t i) {
     const Layer& layer = profile.layers[i];

@@ -30,7 +30,8 @@
 
 namespace aikido::pipeline {
 
-struct Cut {
+// A place where a model can be cut.
+struct LayerCut {
   LayerSet layers;  // layers before the cut; indices of the profile
   // Computing time of these layers.
   double compute_s = 0;
@@ -64,7 +65,7 @@ class CutGraph {
   // A cut has a higher number than all cuts before it. The last cut is everything
   // except inputs.
   size_t size() const { return cuts_.size(); }
-  const Cut& operator[](size_t i) const { return cuts_[i]; }
+  const LayerCut& operator[](size_t i) const { return cuts_[i]; }
   // Cuts before cut i, ascending.
   std::span<const uint32_t> before(size_t i) const { return before_[i]; }
   // Largest number of stages that cut i can be divided into.
@@ -80,7 +81,7 @@ class CutGraph {
   const std::string& note() const { return note_; }
 
  private:
-  std::vector<Cut> cuts_;
+  std::vector<LayerCut> cuts_;
   std::vector<std::vector<uint32_t>> before_;
   std::vector<size_t> depth_;
   std::vector<Attached> attached_;

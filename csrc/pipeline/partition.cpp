@@ -104,7 +104,7 @@ class Writer {
   }
 
  private:
-  const Cut& cut(int32_t i) const { return cuts_[static_cast<size_t>(i)]; }
+  const LayerCut& cut(int32_t i) const { return cuts_[static_cast<size_t>(i)]; }
   double held_bytes(const Block& block) const {
     double bytes = cut(block.to).activation_bytes + cut(block.to).parameter_bytes;
     if (block.from != Block::kBegin)
@@ -113,14 +113,14 @@ class Writer {
   }
 
   void write_stage(const Block& block, const Around& around, bool is_first) {
-    const Cut& end = cut(block.to);
+    const LayerCut& end = cut(block.to);
     LayerSet layers = end.layers;
     Stage stage;
     stage.compute_s = end.compute_s;
     stage.parameter_bytes = end.parameter_bytes;
     stage.activation_bytes = end.activation_bytes;
     if (block.from != Block::kBegin) {
-      const Cut& begin = cut(block.from);
+      const LayerCut& begin = cut(block.from);
       layers.remove(begin.layers);
       stage.compute_s -= begin.compute_s;
       stage.parameter_bytes -= begin.parameter_bytes;
@@ -268,7 +268,7 @@ Result<Plan> solve(const Profile& profile, const PartitionOptions& options,
   auto made = CutGraph::make(profile, cut_options);
   if (!made.is_ok()) return made.status();
   const CutGraph& cuts = *made;
-  const Cut& whole = cuts[cuts.size() - 1];
+  const LayerCut& whole = cuts[cuts.size() - 1];
 
   const int64_t machines = levels.back().machines * levels.back().count;
   const auto most = static_cast<int64_t>(cuts.depth(cuts.size() - 1));

@@ -9,8 +9,8 @@ namespace {
 
 const Level kLevel{4, 1000, 2, 2};
 
-Cut cut_with(double crossing, double frontier) {
-  Cut cut;
+LayerCut cut_with(double crossing, double frontier) {
+  LayerCut cut;
   cut.crossing_bytes = crossing;
   cut.frontier_bytes = frontier;
   return cut;
@@ -49,7 +49,7 @@ TEST_CASE("in the paper a transfer is the bytes that cross the cut, both ways") 
 
 TEST_CASE("the published code shares transfers among replicas and sees both ends") {
   const Cost cost(CostModel::kPublishedCode, true);
-  const Cut from = cut_with(0, 500), to = cut_with(0, 800);
+  const LayerCut from = cut_with(0, 500), to = cut_with(0, 800);
   CHECK(cost.transfer_s(from, to, false, 2, kLevel) == Approx(.8));
   CHECK(cost.transfer_s(from, to, true, 2, kLevel) == Approx(.5));
 }

@@ -74,7 +74,7 @@ TEST_CASE("sums of published profiles are sums over their layers without inputs"
                       {"gnmt_large", .520453, 1110870272}};
   for (const Row& row : rows) {
     const CutGraph cuts = cuts_of(testing::published(row.name));
-    const Cut& whole = cuts[cuts.size() - 1];
+    const LayerCut& whole = cuts[cuts.size() - 1];
     CHECK(whole.compute_s == Approx(row.compute_s).epsilon(1e-9));
     CHECK(whole.parameter_bytes == row.parameter_bytes);
   }
@@ -197,7 +197,7 @@ TEST_CASE("with several sources, layers that take no time are joined first") {
   const CutGraph cuts = cuts_of(testing::published("gnmt_large"), all());
   CHECK(cuts.size() < 1000);
   CHECK(cuts.note().find("layers that take no time") != std::string::npos);
-  const Cut& whole = cuts[cuts.size() - 1];
+  const LayerCut& whole = cuts[cuts.size() - 1];
   CHECK(whole.compute_s == Approx(.520453).epsilon(1e-9));
   CHECK(whole.parameter_bytes == 1110870272);
   CHECK(cuts_of(testing::published("gnmt"), all()).note() == "");
