@@ -170,7 +170,7 @@ void PartialShards::begin(const membership::View& view, int32_t s) {
 }
 
 void PartialShards::replace(const membership::View& view,
-                            const ShardTable::Parts& parts) {
+                            const ShardTable::DividedShard& parts) {
   PartialShard& whole = at(parts.shard);
   if (!view.is_owner(whole.owner)) note_moved(whole.owner);
   whole = PartialShard{};

@@ -146,7 +146,7 @@ class PartialShards {
   template <class Stays, class LetGo>
   void divide(const membership::View& view, Stays&& stays, LetGo&& let_go) {
     shards_.resize(static_cast<size_t>(plan_.size()));
-    for (const ShardTable::Parts& parts : plan_.divided()) {
+    for (const ShardTable::DividedShard& parts : plan_.divided()) {
       if (stays(parts.shard)) continue;
       let_go(parts.shard);
       replace(view, parts);
@@ -163,7 +163,7 @@ class PartialShards {
 
  private:
   void begin(const membership::View& view, int32_t s);
-  void replace(const membership::View& view, const ShardTable::Parts& parts);
+  void replace(const membership::View& view, const ShardTable::DividedShard& parts);
   void list_live();
 
   const Rank self_;

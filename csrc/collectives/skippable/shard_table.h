@@ -15,10 +15,10 @@ namespace aikido::collectives {
 
 class ShardTable {
  public:
-  // Parts of a shard, by index: [begin, end).
-  struct Parts {
+  // A shard with its parts, by index: [begin, end).
+  struct DividedShard {
     int32_t shard, begin, end;
-    friend bool operator==(const Parts&, const Parts&) = default;
+    friend bool operator==(const DividedShard&, const DividedShard&) = default;
   };
 
   ShardTable() = default;
@@ -29,7 +29,7 @@ class ShardTable {
   int32_t num_shards() const { return num_shards_; }
   // Number of shards and parts.
   int32_t size() const { return static_cast<int32_t>(ranges_.size()); }
-  const std::vector<Parts>& divided() const { return divided_; }
+  const std::vector<DividedShard>& divided() const { return divided_; }
   // True if `later` has the same shards and parts, and perhaps more parts: indices
   // stay.
   bool is_extended_by(const ShardTable& later) const;
@@ -51,7 +51,7 @@ class ShardTable {
   size_t element_bytes_ = 1;
   int32_t num_shards_ = 0;
   std::vector<Range> ranges_;
-  std::vector<Parts> divided_;
+  std::vector<DividedShard> divided_;
 };
 
 }  // namespace aikido::collectives

@@ -50,7 +50,7 @@ TEST_CASE("parts of a shard follow the shards, with their numbers in the cut") {
   const ShardTable table = table_of(4 * 96, 64, sample());
   CHECK(table.num_shards() == 4);
   REQUIRE(table.size() == 9);
-  const std::vector<ShardTable::Parts> divided = {{2, 4, 7}, {0, 7, 9}};
+  const std::vector<ShardTable::DividedShard> divided = {{2, 4, 7}, {0, 7, 9}};
   CHECK(table.divided() == divided);
   const uint64_t firsts[] = {2 * 96, 2 * 96 + 32, 2 * 96 + 64, 0, 48};
   for (int32_t i = 4; i < 9; ++i) {
@@ -66,7 +66,7 @@ TEST_CASE("a small shard stays whole, and a shard that does not exist has no par
   // parts are not used.
   const ShardTable two = table_of(4 * 32, 64, sample());
   REQUIRE(two.size() == 8);
-  CHECK(two.divided().front() == ShardTable::Parts{2, 4, 6});
+  CHECK(two.divided().front() == ShardTable::DividedShard{2, 4, 6});
   CHECK(two.number(5) == 5);
   CHECK(two.number(6) == 7);
   // The bucket has two shards, so of the divided shards it has only shard 0.
