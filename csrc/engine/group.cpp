@@ -67,18 +67,10 @@ bool is_p2p(FrameKind kind) {
          kind == FrameKind::kP2pTaken;
 }
 
-// Note [cause of a time-out]
-// A member that has called may itself only wait for another member. So halfway to the
-// deadline each member asks all others if they have called. Its error names those that
-// have not. The first time-out is reported to all members.
-std::vector<Rank> not_called(const Operation& operation,
-                             const std::deque<Peer>& peers) {
-  std::vector<Rank> ranks = operation.awaited();
-  std::erase_if(ranks, [&](Rank rank) {
-    const Peer& p = peers[static_cast<size_t>(rank.value)];
-    return p.called() >= operation.seq().value;
-  });
-  return ranks;
+Peers::Settings settings_of_peers(const GroupOptions& options) {
+  // A full log grows by half while its member is excluded (straggler/result_log.h).
+  return {options.name, options.size, options.heartbeat, options.operation.window_bytes,
+          options.log_bytes + options.log_bytes / 2};
 }
 
 }  // namespace
@@ -87,7 +79,8 @@ Group::Group(const Clock* clock, GroupOptions options)
     : clock_(clock),
       options_(std::move(options)),
       pool_(options_.pool_bytes),
-      heartbeats_(options_.heartbeat, options_.size),
+      peers_(clock_, settings_of_peers(options_),
+             {&epoch_, &marks_.announced, &marks_.acked}),
       trace_(options_.recorder, options_.name, options_.self, options_.size),
       mailbox_(this),
       log_(std::make_shared<straggler::ResultLog>(options_.size, options_.log_bytes)),
@@ -95,12 +88,6 @@ Group::Group(const Clock* clock, GroupOptions options)
       past_(static_cast<size_t>(options_.size)),
       ownership_(options_.size) {
   view_change_.set_patience(options_.heartbeat.timeout);
-  // A full log grows by half while its member is excluded (straggler/result_log.h).
-  const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
-  for (int32_t r = 0; r < options_.size; ++r) {
-    peers_.emplace_back(clock_, &epoch_, &marks_.announced, &marks_.acked,
-                        options_.operation.window_bytes, most_results);
-  }
 }
 
 Group::~Group() {
@@ -108,11 +95,10 @@ Group::~Group() {
 }
 
 void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
-  peer(rank).attach(std::move(link));
-  heartbeats_.add(rank, clock_->now());
+  peers_.attach(rank, std::move(link));
   if (rank == Rank(0)) trace_.on_link_to_rank_0();
   // The group failed while the member was connecting, so the member does not know.
-  if (life_.has_ended()) peer(rank).send_abort(Seq(0), life_.reason());
+  if (life_.has_ended()) peers_[rank].send_abort(Seq(0), life_.reason());
 }
 
 void Group::set_hosts(const std::vector<int32_t>& hosts) {
@@ -216,7 +202,7 @@ void Group::start_barriers() {
 
 void Group::send(collectives::SendCall&& call) {
   if (is_reachable(call.to)) return mailbox_.send(std::move(call));
-  missed_ = call.to;
+  peers_.note_missed(call.to);
   if (call.on_done) call.on_done(unreachable(call.to), call.to);
 }
 
@@ -229,7 +215,7 @@ void Group::receive(collectives::ReceiveCall&& call) {
   // Messages that arrived before the sender left are still delivered.
   mailbox_.receive(std::move(call));
   if (is_reachable(from)) return;
-  if (mailbox_.fail_receives(from, unreachable(from))) missed_ = from;
+  if (mailbox_.fail_receives(from, unreachable(from))) peers_.note_missed(from);
 }
 
 // ---- frames ----
@@ -237,25 +223,25 @@ void Group::receive(collectives::ReceiveCall&& call) {
 Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
                                          std::span<const std::byte> extension) {
   std::byte* const nowhere = nullptr;
-  heartbeats_.on_heard(from);
+  peers_.heartbeats().on_heard(from);
   note_called(from, header);
   trace_.on_frame_begin(from, header);
   note_acked(from, header.called + static_cast<uint64_t>(int64_t{header.acked}));
   if (is_abort(header.kind)) {
     if (header.seq > marks_.called + kMaxFailedAhead)
       return too_far_ahead(header.seq, marks_.called);
-    return peer(from).place_abort(header, extension);
+    return peers_[from].place_abort(header, extension);
   }
-  if (is_about_view(header.kind)) return peer(from).place_view(header);
+  if (is_about_view(header.kind)) return peers_[from].place_view(header);
   if (is_notice(header.kind)) return nowhere;
   if (is_p2p(header.kind)) return mailbox_.place(from, header);
-  if (tells_rate(header)) peer(from).uplink.on_begin(clock_->now());
+  if (tells_rate(header)) peers_[from].uplink.on_begin(clock_->now());
   auto found = find(from, header, extension);
   if (!found) return found.status();
   if (!found->operation) return nowhere;
   Operation& operation = *found->operation;
   if (!operation.is_started())
-    AIKIDO_TRY(peer(from).admit(header, options_.operation.eager_bytes));
+    AIKIDO_TRY(peers_[from].admit(header, options_.operation.eager_bytes));
   auto place =
       place_frame(operation, from, header, found->rest, options_.name, options_.self);
   if (place) return *place;
@@ -322,13 +308,13 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
     case FrameKind::kHeartbeat:
       return send_clock(from, trace_.on_heartbeat(header));
     case FrameKind::kGoodbye:
-      peer(from).has_left = true;
+      peers_[from].has_left = true;
       trace_.member_events().on_left(from);
       return;
     case FrameKind::kAskCalled:
-      return peer(from).on_asked(header.seq);
+      return peers_[from].on_asked(header.seq);
     case FrameKind::kAskAcked:
-      return peer(from).on_asked_acked(header.seq);
+      return peers_[from].on_asked_acked(header.seq);
     case FrameKind::kView:
     case FrameKind::kViewFirst:
       return on_view_frame(from, header);
@@ -339,7 +325,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
       return on_notice(from, header);
     case FrameKind::kAbort:
     case FrameKind::kAbortFirst:
-      if (const auto why = peer(from).read_abort(header, options_.size)) {
+      if (const auto why = peers_[from].read_abort(header, options_.size)) {
         on_abort(from, header.seq, *why);
       }
       return;
@@ -350,7 +336,8 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
     mailbox_.arrived(from, header);
     return;
   }
-  if (tells_rate(header)) peer(from).uplink.on_end(header.payload_bytes, clock_->now());
+  if (tells_rate(header))
+    peers_[from].uplink.on_end(header.payload_bytes, clock_->now());
   const auto it = active_.find(header.seq);
   if (it == active_.end()) return;
   const auto operation = it->second.operation;
@@ -366,7 +353,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
 
 void Group::note_called(Rank from, const FrameHeader& header) {
   const uint64_t called = header.called;
-  if (!peer(from).note_called(called)) return;
+  if (!peers_[from].note_called(called)) return;
   trace_.on_peer_called(from, called);
   if (called > called_elsewhere_.load(std::memory_order_relaxed))
     called_elsewhere_.store(called);
@@ -402,9 +389,9 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
   policies_.push_back(std::make_unique<straggler::GroupPolicy>(options, log));
   policies_.back()->on_timeout(options_.operation.timeout);
   straggler::History& history = policies_.back()->history();
-  for (size_t r = 0; r < peers_.size(); ++r) {
-    const Rank rank(static_cast<int32_t>(r));
-    const uint64_t called = rank == options_.self ? marks_.called : peers_[r].called();
+  for (int32_t r = 0; r < options_.size; ++r) {
+    const Rank rank(r);
+    const uint64_t called = called_by(rank);
     if (called > 0) history.on_called(rank, Seq(called), clock_->now());
   }
   history.set_members(view().members);
@@ -413,21 +400,21 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
 }
 
 transport::MessageId Group::send(Rank to, transport::OutMessage&& message) {
-  return peer(to).send(std::move(message));
+  return peers_[to].send(std::move(message));
 }
 
 bool Group::send_at_once(Rank to, const transport::OutMessage& message) {
-  return peer(to).send_at_once(message);
+  return peers_[to].send_at_once(message);
 }
 
 size_t Group::cancel(Rank to, transport::MessageId id) {
-  const size_t bytes = peer(to).cancel(id);
+  const size_t bytes = peers_[to].cancel(id);
   counters_.cancelled_bytes.fetch_add(bytes, std::memory_order_relaxed);
   return bytes;
 }
 
 size_t Group::recall(Rank to, transport::MessageId id) {
-  return peer(to).cancel(id);
+  return peers_[to].cancel(id);
 }
 
 void Group::on_over(Seq seq) {
@@ -438,21 +425,18 @@ void Group::on_over(Seq seq) {
 
 std::optional<size_t> Group::num_received(Rank from, FrameKind kind,
                                           uint64_t seq) const {
-  return peers_[static_cast<size_t>(from.value)].num_received(kind, seq);
+  return peers_[from].num_received(kind, seq);
 }
 
 void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
-  peer(from).drop_incoming(kind, number);
+  peers_[from].drop_incoming(kind, number);
 }
 
 // ---- time ----
 
 void Group::on_time(TimePoint now) {
   end_as_heard();
-  if (loss_due_ != TimePoint::min() && loss_due_ <= now) {
-    loss_due_ = TimePoint::min();
-    check_all_lost();
-  }
+  if (peers_.grace().take_end(now)) check_all_lost();
   beat(now);
   tell_called();
   release_held_back();
@@ -472,29 +456,30 @@ void Group::on_time(TimePoint now) {
     }
     if (it->second.ask_at <= now) {
       it->second.ask_at = TimePoint::max();
-      for (const Rank rank : not_called(*operation, peers_))
-        peer(rank).ask_called(operation->seq().value);
+      const uint64_t seq = operation->seq().value;
+      for (const Rank rank : peers_.not_called(operation->awaited(), seq))
+        peers_[rank].ask_called(seq);
     }
     if (it->second.deadline > now) continue;
     if (it->second.held) start_held(it->second);
     if (operation->is_started()) end_by_time(*operation, now);
   }
   update_known();
-  const Status silent = silence();
-  if (mailbox_.on_time(now, silent)) missed_ = silent.culprit();
+  const Status silent = peers_.silence();
+  if (mailbox_.on_time(now, silent)) peers_.note_missed(silent.culprit());
 }
 
 // Sends heartbeats, and ends work that waits for a silent member.
 void Group::beat(TimePoint now) {
   if (life_.is_leaving()) return;
-  for (const Rank rank : heartbeats_.on_time(now)) peer(rank).beat();
+  for (const Rank rank : peers_.heartbeats().on_time(now)) peers_[rank].beat();
   send_clock(Rank(0), trace_.question(now));
-  const auto silent = heartbeats_.silent();
+  const auto silent = peers_.heartbeats().silent();
   trace_.member_events().on_silent(silent);
   if (silent.empty()) return;
   check_all_lost();
   for (const Rank rank : silent) {
-    if (mailbox_.on_peer_silent(rank, loss(rank))) missed_ = rank;
+    if (mailbox_.on_peer_silent(rank, peers_.loss(rank))) peers_.note_missed(rank);
     if (!policies_.empty()) view_change_.on_silent(rank, now);
   }
 }
@@ -502,7 +487,7 @@ void Group::beat(TimePoint now) {
 void Group::send_clock(Rank to, std::optional<transport::OutMessage> word) {
   if (!word) return;
   word->header.epoch = epoch_;
-  peer(to).send(std::move(*word));
+  peers_[to].send(std::move(*word));
 }
 
 std::optional<TimePoint> Group::next_look() const {
@@ -513,12 +498,12 @@ std::optional<TimePoint> Group::next_look() const {
   consider(mailbox_.next_look());
   for (const Peer& p : peers_) consider(p.report_due());
   if (!life_.is_leaving()) {
-    consider(heartbeats_.next_look());
+    consider(peers_.heartbeats().next_look());
     consider(trace_.next_look());
     consider(view_change_.next_look());
   }
   if (is_owner_due_ || full_ != kNoRank || life_.has_notices()) consider(clock_->now());
-  if (loss_due_ != TimePoint::min() && !active_.empty()) consider(loss_due_);
+  if (!active_.empty()) consider(peers_.grace().end());
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());
@@ -530,17 +515,22 @@ std::optional<TimePoint> Group::next_look() const {
   return earliest;
 }
 
+// Note [cause of a time-out]
+// A member that has called may itself only wait for another member. So halfway to the
+// deadline each member asks all others if they have called. Its error names those that
+// have not. The first time-out is reported to all members.
 Status Group::time_out(const Operation& operation, Duration after) const {
-  std::vector<Rank> blamed = not_called(operation, peers_);
+  std::vector<Rank> blamed =
+      peers_.not_called(operation.awaited(), operation.seq().value);
   if (blamed.empty()) blamed = operation.suspects();
   std::vector<std::pair<Rank, uint64_t>> missing;
   for (const Rank rank : blamed) {
-    missing.emplace_back(rank, peers_[static_cast<size_t>(rank.value)].called());
+    missing.emplace_back(rank, peers_[rank].called());
   }
   const Status why = timed_out(operation.seq().value, options_.name, operation.call(),
                                options_.self, after, missing);
   // The missing member may itself wait for a silent member.
-  Status cause = silence();
+  Status cause = peers_.silence();
   const Rank absent = held_back_for(operation);
   if (cause.is_ok() && absent != kNoRank)
     cause = Status(Code::kTimedOut,

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,7 +25,7 @@
 #include "engine/heartbeats.h"
 #include "engine/lifecycle.h"
 #include "engine/member_state.h"
-#include "engine/peer.h"
+#include "engine/peers.h"
 #include "engine/recent_calls.h"
 #include "engine/result_keeper.h"
 #include "engine/skipped_calls.h"
@@ -67,11 +66,11 @@ class Group final : public transport::Timed,
   void set_epoch(Epoch epoch) { epoch_ = static_cast<uint32_t>(epoch.value); }
   // Host of each rank. It must be set before any member calls with two_level.
   void set_hosts(const std::vector<int32_t>& hosts);
-  bool has_gone(Rank rank) const override;
-  bool reads_our_memory(Rank to) override { return peer(to).reads_our_memory(); }
+  bool has_gone(Rank rank) const override { return peers_.has_gone(rank); }
+  bool reads_our_memory(Rank to) override { return peers_[to].reads_our_memory(); }
   // Reason why the group cannot be used any more: it was aborted, or a member is lost.
   Status failure() const;
-  Status silence() const;  // reason of the first silent member
+  const Peers& peers() const { return peers_; }
 
   // Next collective of the local member. It completes or fails within `timeout`.
   // Requires: collectives::validate(call) is ok.
@@ -158,10 +157,10 @@ class Group final : public transport::Timed,
   bool send_at_once(Rank to, const transport::OutMessage& message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
   size_t recall(Rank to, transport::MessageId id) override;
-  collectives::Learnt& learnt(Rank r) override { return peer(r).learnt; }
+  collectives::Learnt& learnt(Rank r) override { return peers_[r].learnt; }
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override;
-  Buffer keep_incoming(Rank from) override { return peer(from).keep_incoming(); }
+  Buffer keep_incoming(Rank from) override { return peers_[from].keep_incoming(); }
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
   bool is_promised() const override { return view_change_.is_promised(); }
   bool suspect(Rank rank) override;
@@ -185,7 +184,6 @@ class Group final : public transport::Timed,
   std::optional<Status> compare(Rank, const membership::Report&) const override;
   void on_refused(const Status& why) override;
 
-  Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
   Result<FoundCall> find(Rank from, const transport::FrameHeader& header,
                          std::span<const std::byte> extension);
   void note_called(Rank from, const transport::FrameHeader& header);
@@ -251,8 +249,6 @@ class Group final : public transport::Timed,
   void update_known();
   bool is_reachable(Rank rank) const;
   Status unreachable(Rank rank) const;
-  Status death() const;
-  Status loss(Rank rank) const;
   Status time_out(const collectives::Operation& operation, Duration after) const;
 
   const Clock* clock_;
@@ -260,8 +256,7 @@ class Group final : public transport::Timed,
   BufferPool pool_;
   Recycler recycler_{64 << 10};  // bytes that may be idle
   uint32_t epoch_ = 1;
-  std::deque<Peer> peers_;  // by rank; their addresses are stable
-  Heartbeats heartbeats_;
+  Peers peers_;
   GroupTrace trace_;
   Watermarks marks_;
   uint64_t num_failed_ahead_ = 0;  // operations that failed before their local call
@@ -280,13 +275,10 @@ class Group final : public transport::Timed,
   SkippedCalls skipped_;
   std::vector<Seal> seals_;
   Lifecycle life_;
-  std::optional<Status> last_loss_;  // of a call or of a member
-  Rank missed_ = kNoRank;  // lost or silent member for which a send or receive failed
-  bool is_starting_barriers_ = false, is_anybody_lost_ = false;
-  Rank full_ = kNoRank;                    // member to exclude because its log is full
-  bool is_owner_due_ = false;              // owner_changes() is not empty
-  bool is_full_sum_over_ = false;          // a full sum ended: consider owners
-  TimePoint loss_due_ = TimePoint::min();  // earliest time at which a loss ends a call
+  bool is_starting_barriers_ = false;
+  Rank full_ = kNoRank;            // member to exclude because its log is full
+  bool is_owner_due_ = false;      // owner_changes() is not empty
+  bool is_full_sum_over_ = false;  // a full sum ended: consider owners
   std::atomic<uint64_t> known_up_to_{0}, called_elsewhere_{0};
   std::atomic<MemberState> state_here_{MemberState::kMember};
   GroupCounters counters_;

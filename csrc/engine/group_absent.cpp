@@ -33,12 +33,12 @@ RankSet Group::expected_back() const {
   if (view().members.count() == options_.size) return ranks;
   for (int32_t r = 0; r < options_.size; ++r) {
     const Rank rank(r);
-    const Peer& p = peers_[static_cast<size_t>(r)];
+    const Peer& p = peers_[Rank(r)];
     const TimePoint since = past_[static_cast<size_t>(r)].out_since;
     const bool is_away = rank != options_.self && !view().has(rank) && !p.is_lost() &&
                          !p.has_left && !view_change_.needs_state(rank);
     if (is_away && clock_->now() - since < options_.heartbeat.timeout &&
-        !heartbeats_.is_silent(rank))
+        !peers_.heartbeats().is_silent(rank))
       ranks.insert(rank);
   }
   return ranks;
@@ -129,7 +129,7 @@ Status Group::hopeless(const collectives::SkippableOperation& operation) const {
     if (absent == kNoRank && !view().takes_part(Rank(r), operation.seq()))
       absent = Rank(r);
   view().members.for_each([&](Rank r) {
-    const Peer& p = peers_[static_cast<size_t>(r.value)];
+    const Peer& p = peers_[r];
     if (p.is_lost() && first_loss.is_ok()) first_loss = p.loss;
     if (!p.is_lost() && r != options_.self) is_alone = false;
     if (!p.is_lost() && view().takes_part(r, operation.seq())) here.insert(r);
@@ -145,8 +145,7 @@ Status Group::hopeless(const collectives::SkippableOperation& operation) const {
   const bool takes_part = view().takes_part(options_.self, operation.seq());
   if (live < needed && takes_part && !operation.is_decided()) {
     Status cause = first_loss;
-    if (cause.is_ok() && absent != kNoRank)
-      cause = peers_[static_cast<size_t>(absent.value)].loss;
+    if (cause.is_ok() && absent != kNoRank) cause = peers_[absent].loss;
     if (cause.is_ok())
       cause = Status(Code::kPeerLost,
                      concat("rank ", absent.value, " did not answer in time"), absent);

@@ -22,9 +22,6 @@ using transport::FrameKind;
 
 namespace {
 
-// See Note [leaving after a failed call].
-constexpr Duration kLeaveGrace = std::chrono::milliseconds(100);
-
 // Called here and not over.
 constexpr auto is_open = [](const auto& active) {
   return (active.held || active.operation->is_started()) &&
@@ -33,48 +30,19 @@ constexpr auto is_open = [](const auto& active) {
 
 }  // namespace
 
-// True if unreachable() is ok, without building its text. Called for each message.
 bool Group::is_reachable(Rank rank) const {
-  if (life_.has_ended() || is_anybody_lost_) return unreachable(rank).is_ok();
-  return rank == kNoRank || !heartbeats_.is_silent(rank);
+  return !life_.has_ended() && peers_.is_reachable(rank);
 }
 
-// Reason why no message can be exchanged with `rank`. kNoRank stands for any member:
-// then a death counts, and an orderly leave does not.
+// Reason why no message can be exchanged with `rank`. kNoRank: with any member.
 Status Group::unreachable(Rank rank) const {
-  if (life_.has_ended()) return life_.reason();
-  return rank == kNoRank ? death() : loss(rank);
-}
-
-Status Group::death() const {
-  for (const Peer& p : peers_)
-    if (p.is_lost() && !p.has_left) return p.loss;
-  return {};
+  return life_.has_ended() ? life_.reason() : peers_.unreachable(rank);
 }
 
 // Others may have reported a loss before the connection ends here.
 Status Group::failure() const {
   const Status failure = unreachable(kNoRank);
-  return failure.has_failed() ? failure : last_loss_.value_or(failure);
-}
-
-// Reason why nothing comes from a member: it is lost, or silent.
-Status Group::loss(Rank rank) const {
-  const Peer& p = peers_[static_cast<size_t>(rank.value)];
-  const auto silence = heartbeats_.silence(rank);
-  if (p.is_lost() || !silence) return p.loss;
-  return silent_member(rank, options_.name, *silence);
-}
-
-bool Group::has_gone(Rank rank) const {
-  const Peer& p = peers_[static_cast<size_t>(rank.value)];
-  return p.has_left || p.is_lost();
-}
-
-// First silent member. Ok if there is none.
-Status Group::silence() const {
-  const auto silent = heartbeats_.silent();
-  return silent.empty() ? Status::ok() : loss(silent.front());
+  return failure.has_failed() ? failure : peers_.last_loss().value_or(failure);
 }
 
 // Removes the operation if it is over, and counts it.
@@ -96,7 +64,7 @@ void Group::retire(uint64_t seq) {
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
     recent_calls_.note(seq, it->second.operation->call());
     // A member that was silent is back.
-    if (last_loss_ && is_reachable(kNoRank)) last_loss_.reset();
+    if (peers_.last_loss() && is_reachable(kNoRank)) peers_.forgive();
   }
   if (it->second.operation->call().is_partial()) {
     straggler::ReplayedOperations sums;
@@ -130,7 +98,7 @@ void Group::fail_everywhere(Seq seq, const Status& why) {
 }
 
 void Group::note_share(Rank rank, size_t here, size_t total) {
-  peer(rank).share.on_close(here, total, clock_->now());
+  peers_[rank].share.on_close(here, total, clock_->now());
 }
 
 void Group::note_given(size_t bytes) {
@@ -151,7 +119,7 @@ void Group::drop_incoming(uint64_t seq) {
 void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.has_failed() || operation.is_over()) return;
   const Seq seq = operation.seq();
-  if (why.code() == Code::kPeerLost) last_loss_ = why;
+  if (why.code() == Code::kPeerLost) peers_.note_loss(why);
   if (operation.call().is_partial()) note_failed(seq.value, why);
   // The others go on without an excluded member, so they are not told.
   const bool is_out = operation.call().is_partial() && view_change_.is_removed();
@@ -211,7 +179,7 @@ void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> exten
 void Group::tell_abort(Seq seq, const Status& why, uint64_t spared) {
   for (int32_t r = 0; r < options_.size; ++r) {
     if (Rank(r) == options_.self) continue;
-    Peer& p = peer(Rank(r));
+    Peer& p = peers_[Rank(r)];
     if (seq.value > p.called() + kMaxFailedAhead) {
       p.give_up(Status(Code::kPeerLost, concat("it has not called for more than ",
                                                kMaxFailedAhead, " failed calls")));
@@ -226,8 +194,8 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   if (seq == 0) {
     const auto told =
         why.with_context(concat("rank ", from.value, " gave the group up"));
-    if (told.code() == Code::kPeerLost) peer(from).reason_to_leave = told;
-    life_.note({told, peer(from).spared()});
+    if (told.code() == Code::kPeerLost) peers_[from].reason_to_leave = told;
+    life_.note({told, peers_[from].spared()});
     return;
   }
   const auto it = active_.find(seq);
@@ -248,20 +216,15 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
 }
 
 void Group::on_link_lost(Rank from, const Status& why) {
-  Peer& p = peer(from);
+  Peer& p = peers_[from];
   if (p.is_lost()) return;
   end_as_heard();  // all its frames have been read
-  const auto left = p.reason_to_leave.value_or(left_member(from, options_.name));
-  p.set_lost(p.has_left ? left
-                        : lost_member(from, options_.name, p.reason_of_loss(why)));
-  is_anybody_lost_ = true;
-  if (!p.has_left) last_loss_ = p.loss;
-  heartbeats_.remove(from);
+  peers_.on_lost(from, why);
   if (life_.is_leaving()) return;
   if (!p.has_left) trace_.member_events().on_lost(from, p.loss);
   const TimePoint now = clock_->now();
   if (!policies_.empty()) view_change_.on_lost(from, now);
-  if (p.has_left) loss_due_ = now + kLeaveGrace;
+  if (p.has_left) peers_.grace().begin(now);
   check_all_lost();
   release_held_back();
   send_seals();
@@ -292,21 +255,21 @@ void Group::check_all_lost() {
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
   const bool is_partial = operation.skippable() != nullptr;
-  const bool is_too_early = loss_due_ != TimePoint::min() && clock_->now() < loss_due_;
-  if (is_too_early && (is_partial || death().is_ok())) return;
+  const bool is_too_early = peers_.grace().is_running(clock_->now());
+  if (is_too_early && (is_partial || peers_.death().is_ok())) return;
   if (is_partial) return end_by_loss(operation, hopeless(*operation.skippable()));
-  if (!is_anybody_lost_ && !heartbeats_.is_anybody_silent()) return;
+  if (!peers_.is_anybody_lost() && !peers_.heartbeats().is_anybody_silent()) return;
   const bool may_wait = !operation.is_started();
-  if (!may_wait) end_by_loss(operation, death());
+  if (!may_wait) end_by_loss(operation, peers_.death());
   for (const Rank rank : operation.missing())
-    end_by_loss(operation, may_wait ? peer(rank).loss : loss(rank));
+    end_by_loss(operation, may_wait ? peers_[rank].loss : peers_.loss(rank));
 }
 
 // The deadline has passed, so there is no time to wait for the reason of a leave.
 void Group::end_by_time(Operation& operation, TimePoint now) {
-  const TimePoint due = std::exchange(loss_due_, TimePoint::min());
+  const auto grace = peers_.grace().pause();
   check_lost(operation);
-  loss_due_ = due;
+  peers_.grace().resume(grace);
   if (operation.has_failed()) return;
   counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
   fail(operation, time_out(operation, now - operation.called_at()), true);
@@ -375,9 +338,8 @@ void Group::leave() {
   if (!life_.begin_leaving()) return;
   end_as_heard();
   // Members that do not know the reason yet would blame this member.
-  if (!last_loss_ && missed_ != kNoRank && heartbeats_.silence(missed_))
-    last_loss_ = loss(missed_);
-  if (!life_.has_ended() && last_loss_) tell_abort(Seq(0), *last_loss_);
+  const auto& loss = peers_.reason_to_leave();
+  if (!life_.has_ended() && loss) tell_abort(Seq(0), *loss);
   if (!life_.has_ended())
     life_.end(
         Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down")));
@@ -427,10 +389,11 @@ transport::WakePolicy Group::wake_policy(Rank from) const {
 
 void Group::tell_called() {
   if (policies_.empty() || life_.has_ended()) return;
-  for (size_t r = 0; r < peers_.size(); ++r) {
-    if (!peers_[r].lacks_report()) continue;
-    const bool may_wait = may_report_late(Rank(static_cast<int32_t>(r)));
-    peers_[r].tell_called(may_wait ? CallReport::kLongestWait : Duration::zero());
+  for (int32_t r = 0; r < options_.size; ++r) {
+    Peer& p = peers_[Rank(r)];
+    if (!p.lacks_report()) continue;
+    const bool may_wait = may_report_late(Rank(r));
+    p.tell_called(may_wait ? CallReport::kLongestWait : Duration::zero());
   }
 }
 
@@ -453,7 +416,7 @@ bool Group::is_busy() const {
   bool is_missed = false;
   if (!life_.has_ended() && view().has(options_.self)) {
     const auto look = [&](Rank r) {
-      is_missed |= loss(r).is_ok() && acked_by(r) < marks_.last_partial;
+      is_missed |= peers_.loss(r).is_ok() && acked_by(r) < marks_.last_partial;
     };
     view().members.for_each(look);
     // A member that is excluded for a full log may never get the results it lacks.

@@ -148,7 +148,7 @@ void Group::seal(const Seal& seal) {
 void Group::send_seals() {
   std::vector<Seal> left;
   for (const Seal& seal : std::exchange(seals_, {})) {
-    if (life_.has_ended() || peer(seal.to).is_lost()) continue;
+    if (life_.has_ended() || peers_[seal.to].is_lost()) continue;
     const bool may_be_used = is_acked(seal.seq, seal.to);
     // Another view decides the results that lost members lack, if there can be one.
     const bool may_change = !view_change_.is_removed() && view_change_.has_majority();
@@ -187,7 +187,7 @@ bool Group::can_spare(Rank rank) const {
       return true;
     RankSet left(options_.size);
     view().participants(operation->seq()).for_each([&](Rank r) {
-      if (r != rank && !peers_[static_cast<size_t>(r.value)].is_lost()) left.insert(r);
+      if (r != rank && !peers_[r].is_lost()) left.insert(r);
     });
     return operation->most_contributions(left) >=
            straggler::quorum_of(operation->call().policy, options_.size);

@@ -44,16 +44,16 @@ bool is_before(const membership::ReceivedShard& a, const membership::ReceivedSha
 // ---- messages ----
 
 void Group::send_view(Rank to, const ViewMessage& message) {
-  peer(to).send_view(message.step, encode(message));
+  peers_[to].send_view(message.step, encode(message));
 }
 
 void Group::on_view_frame(Rank from, const FrameHeader& header) {
-  const auto bytes = peer(from).read_view(header);
+  const auto bytes = peers_[from].read_view(header);
   if (!bytes || life_.is_leaving() || life_.has_ended()) return;
   auto message = membership::decode_view_message(*bytes, options_.size);
-  if (!message) return peer(from).give_up(message.status());
+  if (!message) return peers_[from].give_up(message.status());
   const Status taken = view_change_.on_message(from, *message, clock_->now());
-  if (taken.has_failed()) peer(from).give_up(taken);
+  if (taken.has_failed()) peers_[from].give_up(taken);
   release_held_back();  // perhaps the absent member was refused
 }
 
@@ -61,8 +61,8 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
   if (header.kind == FrameKind::kAskPresent) {
     const bool is_now = header.view == view().number && !is_promised();
     if (is_now && view().has(options_.self))
-      peer(from).send_notice(FrameKind::kPresent, header.seq, header.shard,
-                             header.view);
+      peers_[from].send_notice(FrameKind::kPresent, header.seq, header.shard,
+                               header.view);
     return;
   }
   const auto it = active_.find(header.seq);
@@ -94,27 +94,25 @@ void Group::restore_owners(Rank late) {
   view().members.for_each([&](Rank r) {
     const bool is_idle =
         r != late && !view().is_owner(r) && !view_change_.is_suspected(r);
-    if (!is_idle || peer(r).is_lost() || called_by(r) <= marks_.acked) return;
-    if (ownership_.would_serve(r,
-                               suits(peer(r), ownership_, view().members.count(), now)))
+    if (!is_idle || peers_[r].is_lost() || called_by(r) <= marks_.acked) return;
+    if (ownership_.would_serve(
+            r, suits(peers_[r], ownership_, view().members.count(), now)))
       view_change_.restore(r, now);
   });
 }
 
 uint64_t Group::called_by(Rank rank) const {
-  return rank == options_.self ? marks_.called
-                               : peers_[static_cast<size_t>(rank.value)].called();
+  return rank == options_.self ? marks_.called : peers_[rank].called();
 }
 
 uint64_t Group::acked_by(Rank rank) const {
-  return rank == options_.self ? marks_.acked
-                               : peers_[static_cast<size_t>(rank.value)].acked();
+  return rank == options_.self ? marks_.acked : peers_[rank].acked();
 }
 
 // While no operation could skip, departed members did not matter to the view.
 void Group::on_first_policy() {
   for (int32_t r = 0; r < options_.size; ++r)
-    if (peer(Rank(r)).is_lost()) view_change_.on_lost(Rank(r), clock_->now());
+    if (peers_[Rank(r)].is_lost()) view_change_.on_lost(Rank(r), clock_->now());
 }
 
 // ---- changes ----
@@ -168,7 +166,7 @@ Report Group::report() const {
   for (const auto& [seq, why] : keeper_.failures()) report.failed.push_back(seq);
   report.lost = RankSet(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
-    if (peers_[static_cast<size_t>(r)].is_lost()) report.lost.insert(Rank(r));
+    if (peers_[Rank(r)].is_lost()) report.lost.insert(Rank(r));
   // An excluded member reports all its results, because the others may have different
   // ones. A member of the view reports from its last complete operation on, which
   // others lack most often.
@@ -297,8 +295,8 @@ void Group::note_owners(const View& view) {
   const straggler::Ownership::Now now{Seq(latest), clock_->now()};
   for (const auto& change : ownership_.on_owners(owners, now)) {
     // The measurements before the move say nothing about the new role.
-    peer(change.rank).uplink = {};
-    peer(change.rank).share = {};
+    peers_[change.rank].uplink = {};
+    peers_[change.rank].share = {};
     for (const auto& policy : policies_)
       policy->on_moved(change.rank, change.owns, now.seq);
   }
@@ -395,8 +393,7 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
     }
     if (has_full_sums) all.keeps_up = false;
     if (view().is_owner(r)) return all;  // an owner needs no trial
-    all.uplink = suits(peers_[static_cast<size_t>(r.value)], ownership_,
-                       view().members.count(), clock_->now());
+    all.uplink = suits(peers_[r], ownership_, view().members.count(), clock_->now());
     return all;
   };
   return ownership_.changes(options_.self, view().members,
@@ -450,8 +447,8 @@ void Group::update_acked() {
 }
 
 void Group::note_acked(Rank from, uint64_t acked) {
-  const uint64_t before = peer(from).acked();
-  if (!peer(from).note_acked(acked)) return;
+  const uint64_t before = peers_[from].acked();
+  if (!peers_[from].note_acked(acked)) return;
   // Messages on their way to this member are not needed any more. Strict calls have
   // none.
   std::vector<std::shared_ptr<collectives::SkippableOperation>> over;
@@ -500,7 +497,7 @@ void Group::tell_failed() {
     const Status again =
         is_other ? Status(Code::kAborted, why.message(), why.culprit()) : why;
     view().members.for_each([&](Rank r) {
-      Peer& p = peer(r);
+      Peer& p = peers_[r];
       const bool is_near = seq.value <= p.called() + kMaxFailedAhead;
       if (r != options_.self && !p.is_lost() && is_near && acked_by(r) < seq.value)
         p.send_abort(seq, again);
@@ -540,7 +537,7 @@ void Group::trim_kept() {
     return;
   ResultKeeper::Acknowledged upto{marks_.acked, marks_.acked};
   for (int32_t r = 0; r < options_.size; ++r) {
-    const Peer& p = peer(Rank(r));
+    const Peer& p = peers_[Rank(r)];
     if (Rank(r) == options_.self || p.is_lost()) continue;
     if (view().has(Rank(r))) {
       upto.members = std::min(upto.members, p.acked());

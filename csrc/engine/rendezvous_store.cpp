@@ -188,7 +188,7 @@ Result<std::string> Communicator::read_from(Rank rank, const std::string& key,
     bool has_gone = false;
     engine_->run_and_wait([&] {
       failure = group_->failure();
-      if (failure.is_ok()) failure = group_->silence();
+      if (failure.is_ok()) failure = group_->peers().silence();
       has_gone = group_->has_gone(rank);
     });
     // The member writes before it leaves, so its state is read before the key.
