@@ -83,7 +83,7 @@ Group::Group(const Clock* clock, GroupOptions options)
              {&epoch_, &marks_.announced, &marks_.acked}),
       trace_(options_.recorder, options_.name, options_.self, options_.size),
       mailbox_(this),
-      log_(std::make_shared<straggler::ResultLog>(options_.size, options_.log_bytes)),
+      policies_(options_.size, options_.log_bytes),
       view_change_(options_.self, options_.size, this),
       past_(static_cast<size_t>(options_.size)),
       ownership_(options_.size) {
@@ -142,9 +142,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   // A full sum may wait long for a late member.
   if (call.policy.kind == straggler::Kind::kWaitAll)
     it->second.probe_at = clock_->now() + kProbeAfter;
-  for (const auto& policy : policies_) {
-    policy->history().on_called(options_.self, Seq(seq), clock_->now());
-  }
+  policies_.on_called(options_.self, Seq(seq), clock_->now());
   // Calls that are held back for an absent member are not announced, nor the calls
   // behind them.
   if (marks_.announced + 1 == seq && (!call.is_partial() || operation->has_failed()))
@@ -357,11 +355,8 @@ void Group::note_called(Rank from, const FrameHeader& header) {
   trace_.on_peer_called(from, called);
   if (called > called_elsewhere_.load(std::memory_order_relaxed))
     called_elsewhere_.store(called);
-  if (policies_.empty()) return;
-  const TimePoint at = time_of_call(header, clock_->now());
-  for (const auto& policy : policies_) {
-    policy->history().on_called(from, Seq(called), at);
-  }
+  if (policies_.is_empty()) return;
+  policies_.on_called(from, Seq(called), time_of_call(header, clock_->now()));
   for (const auto& operation : operations())
     if (auto* skippable = operation->skippable();
         skippable != nullptr && operation->seq().value <= called)
@@ -373,30 +368,19 @@ void Group::note_called(Rank from, const FrameHeader& header) {
 // (Uplink::note). Doing so in all calls would cost a wake-up per part, a tenth of a
 // step, and would keep a returning member late.
 bool Group::is_cut_off() const {
-  return std::any_of(policies_.begin(), policies_.end(), [&](const auto& policy) {
-    return policy->history().consecutive_skips(options_.self) >= kOften;
-  });
+  return policies_.consecutive_skips(options_.self) >= kOften;
 }
 
 straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
-  for (const auto& policy : policies_) {
-    if (policy->options() == options) return *policy;
-  }
-  // One log for all policies, so that the memory for late callers is bounded.
-  const auto log = mutated(Mutation::kLogPerPolicy)
-                       ? std::make_shared<straggler::ResultLog>(*log_)
-                       : log_;
-  policies_.push_back(std::make_unique<straggler::GroupPolicy>(options, log));
-  policies_.back()->on_timeout(options_.operation.timeout);
-  straggler::History& history = policies_.back()->history();
-  for (int32_t r = 0; r < options_.size; ++r) {
-    const Rank rank(r);
-    const uint64_t called = called_by(rank);
-    if (called > 0) history.on_called(rank, Seq(called), clock_->now());
-  }
-  history.set_members(view().members);
+  if (auto* const known = policies_.find(options)) return *known;
+  straggler::GroupPolicy& added = policies_.add(options);
+  added.on_timeout(options_.operation.timeout);
+  for (int32_t r = 0; r < options_.size; ++r)
+    if (const uint64_t called = called_by(Rank(r)); called > 0)
+      added.history().on_called(Rank(r), Seq(called), clock_->now());
+  added.history().set_members(view().members);
   if (policies_.size() == 1) on_first_policy();
-  return *policies_.back();
+  return added;
 }
 
 transport::MessageId Group::send(Rank to, transport::OutMessage&& message) {
@@ -480,7 +464,7 @@ void Group::beat(TimePoint now) {
   check_all_lost();
   for (const Rank rank : silent) {
     if (mailbox_.on_peer_silent(rank, peers_.loss(rank))) peers_.note_missed(rank);
-    if (!policies_.empty()) view_change_.on_silent(rank, now);
+    if (!policies_.is_empty()) view_change_.on_silent(rank, now);
   }
 }
 

@@ -26,6 +26,7 @@
 #include "engine/lifecycle.h"
 #include "engine/member_state.h"
 #include "engine/peers.h"
+#include "engine/policy_table.h"
 #include "engine/recent_calls.h"
 #include "engine/result_keeper.h"
 #include "engine/skipped_calls.h"
@@ -218,7 +219,6 @@ class Group final : public transport::Timed,
   Status check_passable(uint64_t seq) const;
   void drop_skipped(uint64_t seq, bool is_out);
   void skip_unheard(const std::shared_ptr<collectives::Operation>& operation);
-  bool may_leave() const;
   bool can_spare(Rank rank) const;
   void note_full(uint64_t bytes);
   void exclude_full();
@@ -263,8 +263,7 @@ class Group final : public transport::Timed,
   RecycledMap<uint64_t, Active> active_{recycler_};  // by seq
   RecentCalls recent_calls_;
   collectives::Mailbox mailbox_;
-  std::shared_ptr<straggler::ResultLog> log_;  // of all policies
-  std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
+  PolicyTable policies_;
   membership::ViewChange view_change_;
   std::optional<Status> refusal_;  // set: this member is excluded and was refused
   std::vector<Past> past_;         // by rank

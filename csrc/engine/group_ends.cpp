@@ -67,9 +67,7 @@ void Group::retire(uint64_t seq) {
     if (peers_.last_loss() && is_reachable(kNoRank)) peers_.forgive();
   }
   if (it->second.operation->call().is_partial()) {
-    straggler::ReplayedOperations sums;
-    for (const auto& policy : policies_) sums.add(policy->replayed());
-    counters_.set_replayed(sums);
+    counters_.set_replayed(policies_.replayed());
   }
   // A failure frees memory on all members. And if all results are here, all
   // contributions were folded, called or not. Both make room in the send window.
@@ -223,7 +221,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (life_.is_leaving()) return;
   if (!p.has_left) trace_.member_events().on_lost(from, p.loss);
   const TimePoint now = clock_->now();
-  if (!policies_.empty()) view_change_.on_lost(from, now);
+  if (!policies_.is_empty()) view_change_.on_lost(from, now);
   if (p.has_left) peers_.grace().begin(now);
   check_all_lost();
   release_held_back();
@@ -313,7 +311,7 @@ void Group::end_as_heard() {
 }
 
 void Group::end_group(const Status& why, uint64_t spared) {
-  const bool goes_on = !policies_.empty() && why.code() == Code::kPeerLost;
+  const bool goes_on = !policies_.is_empty() && why.code() == Code::kPeerLost;
   const bool is_first = !goes_on && life_.end(why);
   std::vector<std::shared_ptr<Operation>> ending;
   uint64_t told = marks_.called;
@@ -375,7 +373,7 @@ transport::WakePolicy Group::wake_policy(Rank from) const {
   const collectives::Operation* only = nullptr;
   for (const auto& [seq, active] : active_) {
     if (!is_open(active)) continue;
-    if (!policies_.empty()) {
+    if (!policies_.is_empty()) {
       if (!active.operation->call().is_partial()) return kNow;
       continue;
     }
@@ -388,7 +386,7 @@ transport::WakePolicy Group::wake_policy(Rank from) const {
 }
 
 void Group::tell_called() {
-  if (policies_.empty() || life_.has_ended()) return;
+  if (policies_.is_empty() || life_.has_ended()) return;
   for (int32_t r = 0; r < options_.size; ++r) {
     Peer& p = peers_[Rank(r)];
     if (!p.lacks_report()) continue;
@@ -420,7 +418,7 @@ bool Group::is_busy() const {
     };
     view().members.for_each(look);
     // A member that is excluded for a full log may never get the results it lacks.
-    if (!may_leave()) expected_back().for_each(look);
+    if (!policies_.may_leave()) expected_back().for_each(look);
   }
   return is_missed || mailbox_.is_busy() ||
          std::any_of(active_.begin(), active_.end(),

@@ -70,8 +70,7 @@ Status Group::skip_through(Seq upto) {
   skipped_.skip(marks_.called, seq, received_by_all() + 1,
                 [this](uint64_t number) { return active_.contains(number); });
   marks_.called = marks_.announced = seq;
-  for (const auto& policy : policies_)
-    policy->history().on_called(options_.self, upto, clock_->now());
+  policies_.on_called(options_.self, upto, clock_->now());
   drop_skipped(seq, is_out);
   marks_.acked = is_out ? seq : std::max(marks_.acked, seq);
   update_known();
@@ -172,13 +171,6 @@ void Group::send_seals() {
 
 // ---- a full log ----
 
-// True if a late member copies a state instead of being waited for.
-bool Group::may_leave() const {
-  return std::any_of(policies_.begin(), policies_.end(), [](const auto& policy) {
-    return policy->options().log_full == straggler::LogFull::kLeave;
-  });
-}
-
 // True if every operation in progress has enough members without `rank`.
 bool Group::can_spare(Rank rank) const {
   return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
@@ -200,9 +192,7 @@ bool Group::can_spare(Rank rank) const {
 // waited for when its log has grown by half.
 void Group::note_full(uint64_t bytes) {
   if (view_change_.is_removed()) return;
-  if (std::any_of(policies_.begin(), policies_.end(),
-                  [](const auto& policy) { return policy->options().rebalance; }))
-    return;
+  if (policies_.has_full_sums()) return;
   for (const auto& policy : policies_) {
     if (!can_leave_one(policy->options(), view().members.count(), options_.size))
       continue;
@@ -223,7 +213,7 @@ void Group::exclude_full() {
 // If this excluded member came back with a late caller, it would get more results than
 // it can keep. So it stays out, and its caller copies a state.
 void Group::stay_excluded_if_full() {
-  if (!view_change_.is_removed() || refusal_ || !may_leave()) return;
+  if (!view_change_.is_removed() || refusal_ || !policies_.may_leave()) return;
   uint64_t ahead = 0;
   for (auto it = active_.upper_bound(marks_.called); it != active_.end(); ++it)
     if (it->second.operation->call().is_partial())
@@ -243,13 +233,14 @@ void Group::stay_excluded_if_full() {
 // it keeps for its own caller count too. A member that has just copied a state keeps
 // nothing, and has no better way to return.
 bool Group::is_too_much(const membership::Report& report) const {
-  if (!may_leave() || report.kept > report.acked) return false;
+  if (!policies_.may_leave() || report.kept > report.acked) return false;
   return keeper_.bytes_after(report.acked.value) > options_.log_bytes / 2;
 }
 
 // With a broken connection no state helps inside this group.
 std::string Group::way_back(bool is_cut) const {
-  if (is_cut || !may_leave()) return "; copy the state of another rank and reconfigure";
+  if (is_cut || !policies_.may_leave())
+    return "; copy the state of another rank and reconfigure";
   return "; copy the state of another rank, as catch_up() of aikido_torch.ddp does, or "
          "reconfigure";
 }

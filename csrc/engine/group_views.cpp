@@ -205,9 +205,6 @@ std::vector<Seq> Group::withheld() const {
 // next one, and the results for an absent member fit into the log.
 bool Group::can_do_without(Rank rank) const {
   if (keeper_.bytes() > options_.log_bytes / 2) return false;
-  const auto quorum = [&](const straggler::PolicyOptions& policy) {
-    return straggler::quorum_of(policy, options_.size);
-  };
   // A member that has joined since takes no part in operations that others have called
   // already.
   uint64_t next = marks_.acked + 1;
@@ -216,10 +213,7 @@ bool Group::can_do_without(Rank rank) const {
   view().members.for_each([&](Rank r) { is_called |= called_by(r) >= next; });
   RankSet others = is_called ? view().participants(Seq(next)) : view().members;
   others.erase(rank);
-  for (const auto& policy : policies_)
-    if (straggler::most_contributions(policy->options(), others) <
-        quorum(policy->options()))
-      return false;
+  if (!policies_.would_suffice(others)) return false;
   return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
     const auto* skippable = entry.second.operation->skippable();
     if (skippable == nullptr || skippable->has_failed()) return true;
@@ -232,7 +226,8 @@ bool Group::can_do_without(Rank rank) const {
       if (r != rank && (its >= operation.seq().value || waits)) called.insert(r);
     });
     return operation.is_decided() ||
-           operation.most_contributions(called) >= quorum(operation.call().policy);
+           operation.most_contributions(called) >=
+               straggler::quorum_of(operation.call().policy, options_.size);
   });
 }
 
@@ -259,7 +254,7 @@ void Group::on_promise() {
 
 void Group::on_install(const View& view) {
   trace_.on_view(view);
-  for (const auto& policy : policies_) policy->history().set_members(view.members);
+  policies_.set_members(view.members);
   note_owners(view);
   if (view.has(options_.self)) refusal_.reset();
   const auto results = keeper_.results();
@@ -297,8 +292,7 @@ void Group::note_owners(const View& view) {
     // The measurements before the move say nothing about the new role.
     peers_[change.rank].uplink = {};
     peers_[change.rank].share = {};
-    for (const auto& policy : policies_)
-      policy->on_moved(change.rank, change.owns, now.seq);
+    policies_.on_moved(change.rank, change.owns, now.seq);
   }
   for (int32_t r = 0; r < options_.size; ++r) {
     Past& past = past_[static_cast<size_t>(r)];
@@ -306,7 +300,7 @@ void Group::note_owners(const View& view) {
     const bool was_member = std::exchange(past.was_member, is_member);
     const bool is_back = is_member && !was_member;
     if (is_back && clock_->now() - past.out_since >= options_.heartbeat.timeout)
-      for (const auto& policy : policies_) policy->history().forget_skips(Rank(r));
+      policies_.forget_skips(Rank(r));
     if (!was_member || is_member) continue;
     past.return_floor = received_by_all();
     past.out_since = clock_->now();
