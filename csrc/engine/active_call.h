@@ -30,6 +30,10 @@ struct ActiveCall {
     const auto* skippable = operation->skippable();
     return skippable != nullptr && skippable->is_committed();
   }
+  // Called by the local member, and not over.
+  bool is_open() const {
+    return (held.has_value() || operation->is_started()) && !operation->is_over();
+  }
   bool is_held_back() const { return held.has_value() && !is_barrier(); }
 };
 

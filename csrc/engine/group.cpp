@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/mutation.h"
-#include "collectives/make_operation.h"
 #include "engine/failures.h"
 #include "engine/frame_admission.h"
 
@@ -15,7 +14,6 @@ namespace aikido::engine {
 
 using collectives::Call;
 using collectives::CallKind;
-using collectives::make_operation;
 using collectives::Operation;
 using transport::FrameHeader;
 using transport::FrameKind;
@@ -82,6 +80,7 @@ Group::Group(const Clock* clock, GroupOptions options)
       peers_(clock_, settings_of_peers(options_),
              {&epoch_, &marks_.announced, &marks_.acked}),
       trace_(options_.recorder, options_.name, options_.self, options_.size),
+      calls_(this, recycler_),
       mailbox_(this),
       policies_(options_.size, options_.log_bytes),
       view_change_(options_.self, options_.size, this),
@@ -123,15 +122,14 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
     marks_.last_partial = seq;
     ownership_.demand().on_call(call.bytes(), clock_->now());
   }
-  auto it = active_.find(seq);
-  if (it == active_.end()) {
-    const auto made = make_operation(this, Seq(seq), call, options_.self);
-    it = active_.emplace(seq, Active{made, {}}).first;
+  auto it = calls_.find(seq);
+  if (it == calls_.end()) {
+    it = calls_.add(Seq(seq), call, options_.self);
   } else if (it->second.operation->has_failed()) {
-    --num_failed_ahead_;
+    calls_.on_failed_ahead_called();
   } else if (!(it->second.operation->call() == call)) {
     mismatch(*it->second.operation, call, options_.self);
-    --num_failed_ahead_;
+    calls_.on_failed_ahead_called();
   }
   const auto operation = it->second.operation;
   trace_.on_call(Seq(seq), call, local);
@@ -162,20 +160,19 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
 
 void Group::refuse(const Status& why, bool tells) {
   const Seq seq(marks_.called + 1);
-  const auto it = active_.find(seq.value);
-  if (it != active_.end()) {
+  const auto it = calls_.find(seq.value);
+  if (it != calls_.end()) {
     fail(*it->second.operation, why, tells && !life_.has_ended());
   } else {
     if (tells && !life_.has_ended()) tell_abort(seq, why);
-    ++num_failed_ahead_;
-    active_.emplace(seq.value, Active{failed_operation(seq, why), {}});
+    calls_.fail_ahead(seq, why);
   }
   Call nothing;
   nothing.kind = CallKind::kBarrier;
   call(nothing, {}, Duration::zero());
 }
 
-void Group::start_held(Active& active) {
+void Group::start_held(ActiveCall& active) {
   const auto operation = active.operation;
   const Status fits = start_call(*operation, *std::exchange(active.held, std::nullopt),
                                  options_.name, self());
@@ -191,9 +188,9 @@ void Group::start_held(Active& active) {
 void Group::start_barriers() {
   // A barrier that ends at once returns here, so many of them need no deep stack.
   if (std::exchange(is_starting_barriers_, true)) return;
-  while (!active_.empty() && active_.begin()->second.held &&
-         active_.begin()->second.is_barrier()) {
-    start_held(active_.begin()->second);
+  while (!calls_.is_empty() && calls_.begin()->second.held &&
+         calls_.begin()->second.is_barrier()) {
+    start_held(calls_.begin()->second);
   }
   is_starting_barriers_ = false;
 }
@@ -250,20 +247,20 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
 Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
                               std::span<const std::byte> extension) {
   const FoundCall nobody;
-  auto it = active_.find(header.seq);
-  if (life_.has_ended() && it == active_.end()) return nobody;
+  auto it = calls_.find(header.seq);
+  if (life_.has_ended() && it == calls_.end()) return nobody;
   if (header.seq > marks_.called + kMaxAhead)
     return too_far_ahead(header.seq, marks_.called);
-  if (it == active_.end() && header.kind == FrameKind::kResult &&
-      sending_.contains(header.seq)) {
+  if (it == calls_.end() && header.kind == FrameKind::kResult &&
+      calls_.sending().contains(header.seq)) {
     auto decoded = read_call(extension, options_.size, options_.largest_call_bytes);
     if (!decoded) return decoded.status();
-    const auto sending = sending_.at(header.seq);
+    const auto sending = calls_.sending().at(header.seq);
     const auto& theirs = *decoded;
     if (theirs && theirs->call == sending->call())
       return FoundCall{sending, theirs->rest};
   }
-  if (it == active_.end() && header.seq <= marks_.called &&
+  if (it == calls_.end() && header.seq <= marks_.called &&
       !skipped_.is_unheard(header.seq)) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
     check_past(from, header.seq, extension);
@@ -272,22 +269,22 @@ Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
   auto decoded = read_call(extension, options_.size, options_.largest_call_bytes);
   if (!decoded) return decoded.status();
   const auto& theirs = *decoded;
-  if (it == active_.end()) {
+  if (it == calls_.end()) {
     if (!theirs) return Status(Code::kProtocol, "a message without its beginning");
-    if (num_failed_ahead_ > 2 * kMaxFailedAhead || policies_.size() > kMaxPolicies) {
+    if (calls_.num_failed_ahead() > 2 * kMaxFailedAhead ||
+        policies_.size() > kMaxPolicies) {
       return Status(Code::kProtocol,
                     "too many policies, or failures ahead of our calls");
     }
     // A copy, because a failing operation is replaced in the table.
-    const auto made = make_operation(this, Seq(header.seq), theirs->call, from);
-    active_.emplace(header.seq, Active{made, {}});
+    const auto made = calls_.add(Seq(header.seq), theirs->call, from)->second.operation;
     if (skipped_.on_heard(header.seq)) {
       skip_unheard(made);
     } else {
       check_lost(*made);
     }
-    it = active_.find(header.seq);
-    if (it == active_.end()) return nobody;
+    it = calls_.find(header.seq);
+    if (it == calls_.end()) return nobody;
   }
   // Shared, because a mismatch removes a started operation from the table.
   const std::shared_ptr<Operation> operation = it->second.operation;
@@ -336,8 +333,8 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
   }
   if (tells_rate(header))
     peers_[from].uplink.on_end(header.payload_bytes, clock_->now());
-  const auto it = active_.find(header.seq);
-  if (it == active_.end()) return;
+  const auto it = calls_.find(header.seq);
+  if (it == calls_.end()) return;
   const auto operation = it->second.operation;
   if (operation->has_failed() || operation->is_over()) return;
   operation->arrived(from, header);
@@ -357,7 +354,7 @@ void Group::note_called(Rank from, const FrameHeader& header) {
     called_elsewhere_.store(called);
   if (policies_.is_empty()) return;
   policies_.on_called(from, Seq(called), time_of_call(header, clock_->now()));
-  for (const auto& operation : operations())
+  for (const auto& operation : calls_.operations())
     if (auto* skippable = operation->skippable();
         skippable != nullptr && operation->seq().value <= called)
       skippable->on_called(from);
@@ -403,8 +400,7 @@ size_t Group::recall(Rank to, transport::MessageId id) {
 
 void Group::on_over(Seq seq) {
   retire(seq.value);
-  const auto it = sending_.find(seq.value);
-  if (it != sending_.end() && !it->second->is_sending()) sending_.erase(it);
+  calls_.drop_sent(seq.value);
 }
 
 std::optional<size_t> Group::num_received(Rank from, FrameKind kind,
@@ -427,13 +423,13 @@ void Group::on_time(TimePoint now) {
   change_owners();
   exclude_full();
   view_change_.on_time(now);
-  for (const auto& operation : operations()) {
+  for (const auto& operation : calls_.operations()) {
     if (operation->has_failed()) continue;  // waits for its caller only
     const auto look = operation->next_look();
     if (look && *look <= now) operation->on_time(now);
     retire(operation->seq().value);
-    const auto it = active_.find(operation->seq().value);
-    if (it == active_.end()) continue;
+    const auto it = calls_.find(operation->seq().value);
+    if (it == calls_.end()) continue;
     if (it->second.probe_at <= now && operation->is_started()) {
       it->second.probe_at = TimePoint::max();
       operation->probe();
@@ -487,8 +483,8 @@ std::optional<TimePoint> Group::next_look() const {
     consider(view_change_.next_look());
   }
   if (is_owner_due_ || full_ != kNoRank || life_.has_notices()) consider(clock_->now());
-  if (!active_.empty()) consider(peers_.grace().end());
-  for (const auto& [seq, active] : active_) {
+  if (!calls_.is_empty()) consider(peers_.grace().end());
+  for (const auto& [seq, active] : calls_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());
     if (active.operation->is_started()) consider(active.probe_at);
@@ -535,7 +531,7 @@ void Group::end_turn() {
 void Group::update_known() {
   update_acked();
   uint64_t known = marks_.called;
-  for (auto it = active_.upper_bound(marks_.called); it != active_.end(); ++it) {
+  for (auto it = calls_.behind(marks_.called); it != calls_.end(); ++it) {
     if (it->first != known + 1 || !it->second.is_committed()) break;
     ++known;
   }

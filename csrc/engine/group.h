@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +19,7 @@
 #include "base/buffer_pool.h"
 #include "collectives/strict/point_to_point.h"
 #include "engine/active_call.h"
+#include "engine/call_table.h"
 #include "engine/group_counters.h"
 #include "engine/group_trace.h"
 #include "engine/heartbeats.h"
@@ -27,7 +27,6 @@
 #include "engine/member_state.h"
 #include "engine/peers.h"
 #include "engine/policy_table.h"
-#include "engine/recent_calls.h"
 #include "engine/result_keeper.h"
 #include "engine/skipped_calls.h"
 #include "engine/watermarks.h"
@@ -131,7 +130,6 @@ class Group final : public transport::Timed,
  private:
   // Limit for a member that does not call, for example because it is stopped.
   static constexpr uint64_t kMaxFailedAhead = 1 << 14;
-  using Active = ActiveCall;
 
   // LinkHandler
   Result<std::byte*> on_frame_begin(Rank from, const transport::FrameHeader& header,
@@ -191,7 +189,6 @@ class Group final : public transport::Timed,
   void tell_called();
   bool may_report_late(Rank to) const;
   void fail(collectives::Operation& operation, const Status& why, bool tell);
-  std::shared_ptr<collectives::Operation> failed_operation(Seq seq, const Status& why);
   void drop_incoming(uint64_t seq);
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
@@ -207,12 +204,10 @@ class Group final : public transport::Timed,
   void check_all_lost();
   void beat(TimePoint now);
   void send_clock(Rank to, std::optional<transport::OutMessage> word);
-  std::vector<std::shared_ptr<collectives::Operation>> operations() const;
   // View changes (group_views.cpp).
   void on_view_frame(Rank from, const transport::FrameHeader& header);
   void on_notice(Rank from, const transport::FrameHeader& header);
   void on_first_policy();
-  Seq first_agreed() const;
   std::vector<membership::ReceivedShard> received_from(uint64_t seq) const;
   void note_acked(Rank from, uint64_t acked);
   // Exclusion and return (group_returns.cpp).
@@ -243,7 +238,7 @@ class Group final : public transport::Timed,
   std::vector<straggler::Ownership::Change> owner_changes() const;
   void change_owners();
   Status hopeless(const collectives::SkippableOperation& operation) const;
-  void start_held(Active& active);
+  void start_held(ActiveCall& active);
   void start_barriers();
   void retire(uint64_t seq);
   void update_known();
@@ -259,9 +254,7 @@ class Group final : public transport::Timed,
   Peers peers_;
   GroupTrace trace_;
   Watermarks marks_;
-  uint64_t num_failed_ahead_ = 0;  // operations that failed before their local call
-  RecycledMap<uint64_t, Active> active_{recycler_};  // by seq
-  RecentCalls recent_calls_;
+  CallTable calls_;
   collectives::Mailbox mailbox_;
   PolicyTable policies_;
   membership::ViewChange view_change_;
@@ -269,8 +262,6 @@ class Group final : public transport::Timed,
   std::vector<Past> past_;         // by rank
   straggler::Ownership ownership_;
   ResultKeeper keeper_;
-  // By seq: skippable operations that have ended here and still send data to others.
-  std::map<uint64_t, std::shared_ptr<collectives::SkippableOperation>> sending_;
   SkippedCalls skipped_;
   std::vector<Seal> seals_;
   Lifecycle life_;

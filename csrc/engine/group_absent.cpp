@@ -59,7 +59,7 @@ Rank Group::held_back_for(const Operation& operation) const {
   // are kept for it.
   uint64_t bytes = keeper_.bytes() + charge_of(operation);
   uint32_t num_under_way = 1;
-  for (const auto& [seq, active] : active_) {
+  for (const auto& [seq, active] : calls_) {
     const auto* other = active.operation->skippable();
     if (Seq(seq) >= operation.seq()) break;
     if (other == nullptr || !other->call().is_agreed() || other->has_failed()) continue;
@@ -84,7 +84,7 @@ bool Group::is_waited_for() const {
   const uint64_t here = std::max(known_up_to_.load(), marks_.called);
   if (view_change_.is_removed() || called_elsewhere_.load() <= here) return false;
   uint64_t next_bytes = 0;
-  for (auto it = active_.upper_bound(marks_.called); it != active_.end(); ++it) {
+  for (auto it = calls_.behind(marks_.called); it != calls_.end(); ++it) {
     const Operation& operation = *it->second.operation;
     if (operation.has_failed()) continue;
     // A strict call waits for every member.
@@ -106,8 +106,8 @@ bool Group::is_waited_for() const {
 // Starts held calls, in the order of the calls.
 void Group::release_held_back() {
   while (marks_.announced < marks_.called) {
-    const auto it = active_.find(marks_.announced + 1);
-    const bool is_held = it != active_.end() && it->second.is_held_back();
+    const auto it = calls_.find(marks_.announced + 1);
+    const bool is_held = it != calls_.end() && it->second.is_held_back();
     if (is_held && held_back_for(*it->second.operation) != kNoRank) return;
     ++marks_.announced;
     if (is_held) start_held(it->second);

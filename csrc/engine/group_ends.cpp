@@ -9,26 +9,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/make_operation.h"
 #include "engine/failures.h"
 
 namespace aikido::engine {
 
 using collectives::Call;
-using collectives::CallKind;
-using collectives::make_operation;
 using collectives::Operation;
 using transport::FrameKind;
-
-namespace {
-
-// Called here and not over.
-constexpr auto is_open = [](const auto& active) {
-  return (active.held || active.operation->is_started()) &&
-         !active.operation->is_over();
-};
-
-}  // namespace
 
 bool Group::is_reachable(Rank rank) const {
   return !life_.has_ended() && peers_.is_reachable(rank);
@@ -47,8 +34,8 @@ Status Group::failure() const {
 
 // Removes the operation if it is over, and counts it.
 void Group::retire(uint64_t seq) {
-  const auto it = active_.find(seq);
-  if (it == active_.end()) return;
+  const auto it = calls_.find(seq);
+  if (it == calls_.end()) return;
   const Operation& current = *it->second.operation;
   const auto* skippable = current.skippable();
   if (skippable != nullptr && !current.is_started() && skippable->is_closed())
@@ -62,7 +49,6 @@ void Group::retire(uint64_t seq) {
   } else {
     if (skippable != nullptr && skippable->was_skipped())
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
-    recent_calls_.note(seq, it->second.operation->call());
     // A member that was silent is back.
     if (peers_.last_loss() && is_reachable(kNoRank)) peers_.forgive();
   }
@@ -79,17 +65,15 @@ void Group::retire(uint64_t seq) {
   }
   const bool is_kept = !operation->has_failed() && call.is_agreed();
   if (is_kept) keep(shared_skippable(operation));
-  if (skippable != nullptr && skippable->is_sending())
-    sending_.emplace(seq, shared_skippable(operation));
-  active_.erase(it);
+  calls_.retire(it);
   update_acked();
   if (is_kept) note_full(operation->call().bytes());
   start_barriers();
 }
 
 void Group::fail_everywhere(Seq seq, const Status& why) {
-  const auto it = active_.find(seq.value);
-  if (it == active_.end()) return;
+  const auto it = calls_.find(seq.value);
+  if (it == calls_.end()) return;
   // Keeps the operation alive while it fails.
   const auto operation = it->second.operation;
   fail(*operation, why, true);
@@ -123,29 +107,19 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   const bool is_out = operation.call().is_partial() && view_change_.is_removed();
   if (tell && !is_out) tell_abort(seq, why);
   operation.fail(why);
-  const auto it = active_.find(seq.value);
-  if (it == active_.end()) return;
+  const auto it = calls_.find(seq.value);
+  if (it == calls_.end()) return;
   if (it->second.held) return start_held(it->second);
   if (operation.is_started()) return retire(seq.value);
   drop_incoming(seq.value);
   for (Peer& p : peers_) p.note_dropped(seq.value);
   if (seq.value <= skipped_.through()) {  // nobody will call it
-    active_.erase(it);
+    calls_.erase(seq.value);
     return;
   }
   // Only the reason is kept for the caller, which has not called yet.
-  ++num_failed_ahead_;
-  it->second.operation = failed_operation(seq, why);
+  calls_.fail_ahead(seq, why);
   update_acked();
-}
-
-// Stands for a call of unknown kind, and fails any call of this number.
-std::shared_ptr<Operation> Group::failed_operation(Seq seq, const Status& why) {
-  Call unknown;
-  unknown.kind = CallKind::kBarrier;
-  const auto operation = make_operation(this, seq, unknown, options_.self);
-  operation->fail(why);
-  return operation;
 }
 
 void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
@@ -165,7 +139,7 @@ void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
 // its own call (Group::refuse) is another case: its caller knows the error, and the
 // numbers agree.
 void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
-  const Call* ours = recent_calls_.find(seq);
+  const Call* ours = calls_.recent().find(seq);
   if (extension.empty() || ours == nullptr) return;
   auto theirs = collectives::decode_call(extension);
   if (!theirs || theirs->call == *ours) return;
@@ -196,18 +170,17 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     life_.note({told, peers_[from].spared()});
     return;
   }
-  const auto it = active_.find(seq);
-  if (it != active_.end()) {
+  const auto it = calls_.find(seq);
+  if (it != calls_.end()) {
     const auto operation = it->second.operation;
     if (operation->call().is_partial() && !view().has(from)) return;
     fail(*operation, why, false);
   } else if (seq > marks_.called) {
-    ++num_failed_ahead_;
     note_failed(seq, why);
-    active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
+    calls_.fail_ahead(Seq(seq), why);
     update_acked();
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
-             recent_calls_.find(seq) != nullptr) {
+             calls_.recent().find(seq) != nullptr) {
     // See Note [difference found late].
     abort(found_too_late(why, options_.name));
   }
@@ -231,7 +204,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
 }
 
 void Group::check_all_lost() {
-  for (const auto& operation : operations()) check_lost(*operation);
+  for (const auto& operation : calls_.operations()) check_lost(*operation);
 }
 
 // Note [silence is no loss]
@@ -281,12 +254,6 @@ void Group::end_by_loss(Operation& operation, const Status& loss) {
   fail(operation, loss.with_context(text), true);
 }
 
-std::vector<std::shared_ptr<Operation>> Group::operations() const {
-  std::vector<std::shared_ptr<Operation>> all;
-  for (const auto& [seq, active] : active_) all.push_back(active.operation);
-  return all;
-}
-
 void Group::abort(const Status& why) {
   end_group(why, 0);
 }
@@ -315,7 +282,7 @@ void Group::end_group(const Status& why, uint64_t spared) {
   const bool is_first = !goes_on && life_.end(why);
   std::vector<std::shared_ptr<Operation>> ending;
   uint64_t told = marks_.called;
-  for (const auto& operation : operations()) {
+  for (const auto& operation : calls_.operations()) {
     const uint64_t seq = operation->seq().value;
     const bool is_strict = !operation->call().is_partial();
     if (is_strict && operation->is_started() && seq <= spared) continue;
@@ -329,7 +296,7 @@ void Group::end_group(const Status& why, uint64_t spared) {
 }
 
 void Group::fail_operations(const Status& why) {
-  for (const auto& operation : operations()) fail(*operation, why, false);
+  for (const auto& operation : calls_.operations()) fail(*operation, why, false);
 }
 
 void Group::leave() {
@@ -371,8 +338,8 @@ transport::WakePolicy Group::wake_policy(Rank from) const {
       mailbox_.has_receives() || mailbox_.is_busy())
     return kNow;
   const collectives::Operation* only = nullptr;
-  for (const auto& [seq, active] : active_) {
-    if (!is_open(active)) continue;
+  for (const auto& [seq, active] : calls_) {
+    if (!active.is_open()) continue;
     if (!policies_.is_empty()) {
       if (!active.operation->call().is_partial()) return kNow;
       continue;
@@ -401,9 +368,9 @@ void Group::tell_called() {
 bool Group::may_report_late(Rank to) const {
   if (trace_.is_armed()) return false;
   bool is_one_open = false;
-  for (const auto& [seq, active] : active_) {
+  for (const auto& [seq, active] : calls_) {
     const auto* skippable = active.operation->skippable();
-    if (skippable == nullptr || !is_open(active)) continue;
+    if (skippable == nullptr || !active.is_open()) continue;
     if (skippable->is_owner(to)) return false;
     is_one_open |= active.operation->is_started();
   }
@@ -420,9 +387,7 @@ bool Group::is_busy() const {
     // A member that is excluded for a full log may never get the results it lacks.
     if (!policies_.may_leave()) expected_back().for_each(look);
   }
-  return is_missed || mailbox_.is_busy() ||
-         std::any_of(active_.begin(), active_.end(),
-                     [](const auto& entry) { return is_open(entry.second); });
+  return is_missed || mailbox_.is_busy() || calls_.has_open();
 }
 
 void Group::close_links() {

@@ -40,7 +40,7 @@ Status Group::check_passable(uint64_t seq) const {
   if (seq < marks_.called)
     return wrong(concat("it has called ", marks_.called,
                         "; copy the state of a rank that has called as many"));
-  for (const auto& [number, active] : active_) {
+  for (const auto& [number, active] : calls_) {
     const Operation& operation = *active.operation;
     if (number > seq) break;
     const auto what =
@@ -68,7 +68,7 @@ Status Group::skip_through(Seq upto) {
   if (!is_out && seq == marks_.called) return {};
   refusal_.reset();
   skipped_.skip(marks_.called, seq, received_by_all() + 1,
-                [this](uint64_t number) { return active_.contains(number); });
+                [this](uint64_t number) { return calls_.contains(number); });
   marks_.called = marks_.announced = seq;
   policies_.on_called(options_.self, upto, clock_->now());
   drop_skipped(seq, is_out);
@@ -83,7 +83,7 @@ Status Group::skip_through(Seq upto) {
 // Ends the local operations up to `seq`. An excluded member ends all its operations,
 // because its results belong to an earlier membership.
 void Group::drop_skipped(uint64_t seq, bool is_out) {
-  for (const auto& operation : operations()) {
+  for (const auto& operation : calls_.operations()) {
     const uint64_t number = operation->seq().value;
     auto* skippable = operation->skippable();
     if (number > seq) {
@@ -91,8 +91,8 @@ void Group::drop_skipped(uint64_t seq, bool is_out) {
       for (Peer& p : peers_) p.forget_results(number);
       skippable->start_over();
     } else if (operation->has_failed()) {
-      --num_failed_ahead_;
-      active_.erase(number);
+      calls_.on_failed_ahead_called();
+      calls_.erase(number);
     } else {
       // check_passable() has refused all others.
       AIKIDO_CHECK(skippable != nullptr, describe(operation->call()));
@@ -119,7 +119,7 @@ void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
              "between a rank and the state that it copies"),
       options_.self);
   tell_abort(Seq(seq), why);
-  active_.erase(seq);
+  calls_.erase(seq);
 }
 
 bool Group::is_acked(Seq seq, Rank except) const {
@@ -173,7 +173,7 @@ void Group::send_seals() {
 
 // True if every operation in progress has enough members without `rank`.
 bool Group::can_spare(Rank rank) const {
-  return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
+  return std::all_of(calls_.begin(), calls_.end(), [&](const auto& entry) {
     const auto* operation = entry.second.operation->skippable();
     if (operation == nullptr || operation->has_failed() || operation->is_decided())
       return true;
@@ -215,7 +215,7 @@ void Group::exclude_full() {
 void Group::stay_excluded_if_full() {
   if (!view_change_.is_removed() || refusal_ || !policies_.may_leave()) return;
   uint64_t ahead = 0;
-  for (auto it = active_.upper_bound(marks_.called); it != active_.end(); ++it)
+  for (auto it = calls_.behind(marks_.called); it != calls_.end(); ++it)
     if (it->second.operation->call().is_partial())
       ahead += charge_of(*it->second.operation);
   if (ahead <= options_.log_bytes / 2) return;

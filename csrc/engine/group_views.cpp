@@ -65,8 +65,8 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
                                header.view);
     return;
   }
-  const auto it = active_.find(header.seq);
-  if (it == active_.end() || it->second.operation->has_failed()) return;
+  const auto it = calls_.find(header.seq);
+  if (it == calls_.end() || it->second.operation->has_failed()) return;
   const auto operation = it->second.operation;
   if (auto* skippable = operation->skippable()) skippable->on_notice(from, header);
   retire(header.seq);
@@ -119,7 +119,7 @@ void Group::on_first_policy() {
 
 void Group::note_calls(Report& report) const {
   report.known = std::max(report.known, Seq(marks_.announced));
-  for (const auto& [seq, active] : active_) {
+  for (const auto& [seq, active] : calls_) {
     // A rejoining member takes part in operations that no member knows yet.
     if (seq > marks_.announced && active.is_held_back()) continue;
     if (active.operation->skippable() == nullptr) continue;
@@ -138,15 +138,6 @@ void Group::note_calls(Report& report) const {
   }
 }
 
-// Lowest operation in progress that has one result for all. The largest number if there
-// is none.
-Seq Group::first_agreed() const {
-  const auto it = std::find_if(active_.begin(), active_.end(), [](const auto& entry) {
-    return entry.second.operation->call().is_agreed();
-  });
-  return Seq(it == active_.end() ? std::numeric_limits<uint64_t>::max() : it->first);
-}
-
 Report Group::report() const {
   Report report;
   report.acked = Seq(marks_.acked);
@@ -156,7 +147,7 @@ Report Group::report() const {
     report.kept = std::min(report.kept, Seq(keeper_.results().begin()->first));
   // A strict operation in progress does not count, because operations behind it may be
   // forgotten.
-  report.kept = std::min(report.kept, first_agreed());
+  report.kept = std::min(report.kept, calls_.first_agreed());
   if (skipped_.through() > 0)
     report.kept = std::max(report.kept, Seq(skipped_.through() + 1));
   if (skipped_.from() <= skipped_.through()) {
@@ -171,7 +162,7 @@ Report Group::report() const {
   // ones. A member of the view reports from its last complete operation on, which
   // others lack most often.
   report.received = received_from(view_change_.is_removed() ? 1 : marks_.acked);
-  for (const auto& [seq, active] : active_)
+  for (const auto& [seq, active] : calls_)
     if (const auto* skippable = active.operation->skippable();
         skippable != nullptr && !skippable->has_failed())
       skippable->report_closed(report.closed);
@@ -184,7 +175,7 @@ Report Group::report() const {
   };
   for (const auto& [seq, kept] : keeper_.results())
     note_divided(Seq(seq), *kept.operation);
-  for (const auto& [seq, active] : active_)
+  for (const auto& [seq, active] : calls_)
     if (const auto* skippable = active.operation->skippable())
       note_divided(Seq(seq), *skippable);
   std::sort(report.divided.begin(), report.divided.end());
@@ -193,7 +184,7 @@ Report Group::report() const {
 
 std::vector<Seq> Group::withheld() const {
   std::vector<Seq> withheld;
-  for (const auto& [seq, active] : active_) {
+  for (const auto& [seq, active] : calls_) {
     const auto* skippable = active.operation->skippable();
     if (skippable != nullptr && !skippable->has_failed() && skippable->is_withheld())
       withheld.push_back(Seq(seq));
@@ -208,13 +199,13 @@ bool Group::can_do_without(Rank rank) const {
   // A member that has joined since takes no part in operations that others have called
   // already.
   uint64_t next = marks_.acked + 1;
-  while (active_.contains(next)) ++next;
+  while (calls_.contains(next)) ++next;
   bool is_called = false;
   view().members.for_each([&](Rank r) { is_called |= called_by(r) >= next; });
   RankSet others = is_called ? view().participants(Seq(next)) : view().members;
   others.erase(rank);
   if (!policies_.would_suffice(others)) return false;
-  return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
+  return std::all_of(calls_.begin(), calls_.end(), [&](const auto& entry) {
     const auto* skippable = entry.second.operation->skippable();
     if (skippable == nullptr || skippable->has_failed()) return true;
     const collectives::SkippableOperation& operation = *skippable;
@@ -237,7 +228,7 @@ std::vector<membership::ReceivedShard> Group::received_from(uint64_t seq) const 
   const auto& results = keeper_.results();
   for (auto it = results.lower_bound(seq); it != results.end(); ++it)
     it->second.operation->report(received);
-  for (auto it = active_.lower_bound(seq); it != active_.end(); ++it) {
+  for (auto it = calls_.from(seq); it != calls_.end(); ++it) {
     const auto* skippable = it->second.operation->skippable();
     if (skippable != nullptr && !skippable->has_failed()) skippable->report(received);
   }
@@ -246,7 +237,7 @@ std::vector<membership::ReceivedShard> Group::received_from(uint64_t seq) const 
 }
 
 void Group::on_promise() {
-  for (const auto& operation : operations())
+  for (const auto& operation : calls_.operations())
     if (auto* skippable = operation->skippable();
         skippable != nullptr && !operation->has_failed())
       skippable->on_promise();
@@ -259,8 +250,8 @@ void Group::on_install(const View& view) {
   if (view.has(options_.self)) refusal_.reset();
   const auto results = keeper_.results();
   for (const auto& [seq, kept] : results) kept.operation->on_view();
-  for (const auto& [seq, operation] : sending_) operation->on_view();
-  for (const auto& operation : operations()) {
+  for (const auto& [seq, operation] : calls_.sending()) operation->on_view();
+  for (const auto& operation : calls_.operations()) {
     auto* skippable = operation->skippable();
     if (operation->has_failed() || skippable == nullptr) continue;
     const uint64_t seq = operation->seq().value;
@@ -310,7 +301,8 @@ void Group::note_owners(const View& view) {
 // Highest operation up to which all members have everything: it is not kept here, not
 // in progress and not failed here.
 uint64_t Group::received_by_all() const {
-  return keeper_.released_up_to(std::min(marks_.acked, first_agreed().value - 1));
+  return keeper_.released_up_to(
+      std::min(marks_.acked, calls_.first_agreed().value - 1));
 }
 
 // Checks a returning member. It must not have exposed a result that differs from the
@@ -426,8 +418,8 @@ void Group::update_acked() {
   if (refusal_) return;
   const uint64_t before = marks_.acked;
   for (;; ++marks_.acked) {
-    const auto it = active_.find(marks_.acked + 1);
-    if (it == active_.end()) {
+    const auto it = calls_.find(marks_.acked + 1);
+    if (it == calls_.end()) {
       if (marks_.acked >= marks_.called) break;
       continue;
     }
@@ -450,7 +442,7 @@ void Group::note_acked(Rank from, uint64_t acked) {
   for (auto it = results.upper_bound(before); it != results.end() && it->first <= acked;
        ++it)
     over.push_back(it->second.operation);
-  for (auto it = active_.upper_bound(before); it != active_.end() && it->first <= acked;
+  for (auto it = calls_.behind(before); it != calls_.end() && it->first <= acked;
        ++it) {
     const auto& operation = it->second.operation;
     if (operation->skippable() != nullptr && !operation->has_failed())

@@ -5,7 +5,7 @@
 // Host of an operation without a group: no other member exists, and sent messages are
 // only stored. One thread.
 
-#include <cstdlib>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -28,9 +28,13 @@ class IdleHost final : public collectives::ViewHost {
   const collectives::OperationSettings& settings() const override { return settings_; }
   BufferPool& pool() override { return pool_; }
   const Recycler& recycler() const override { return recycler_; }
-  // Operations that may skip can be made here, but not called.
-  straggler::GroupPolicy& policy(const straggler::PolicyOptions&) override {
-    std::abort();
+  // The policy of the first operation that may skip, for all of them. Such operations
+  // can be made here, but not called.
+  straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) override {
+    if (!policy_)
+      policy_ = std::make_unique<straggler::GroupPolicy>(
+          options, std::make_shared<straggler::ResultLog>(size_, 1000));
+    return *policy_;
   }
   transport::MessageId send(Rank, transport::OutMessage&& message) override {
     queued.push_back(std::move(message));
@@ -74,6 +78,7 @@ class IdleHost final : public collectives::ViewHost {
   membership::View view_;
   collectives::OperationSettings settings_;
   BufferPool pool_{0};
+  std::unique_ptr<straggler::GroupPolicy> policy_;
   Recycler recycler_{0};
   std::vector<collectives::Learnt> learnt_{static_cast<size_t>(size_)};  // by rank
 };
