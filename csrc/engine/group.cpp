@@ -67,7 +67,11 @@ bool is_p2p(FrameKind kind) {
 
 Peers::Settings settings_of_peers(const GroupOptions& options) {
   // A full log grows by half while its member is excluded (straggler/result_log.h).
-  return {options.name, options.size, options.heartbeat, options.operation.window_bytes,
+  return {options.name,
+          options.self,
+          options.size,
+          options.heartbeat,
+          options.operation.window_bytes,
           options.log_bytes + options.log_bytes / 2};
 }
 
@@ -77,15 +81,15 @@ Group::Group(const Clock* clock, GroupOptions options)
     : clock_(clock),
       options_(std::move(options)),
       pool_(options_.pool_bytes),
-      peers_(clock_, settings_of_peers(options_),
-             {&epoch_, &marks_.announced, &marks_.acked}),
+      peers_(clock_, settings_of_peers(options_), {&epoch_, &marks_}),
       trace_(options_.recorder, options_.name, options_.self, options_.size),
       calls_(this, recycler_),
       mailbox_(this),
       policies_(options_.size, options_.log_bytes),
       view_change_(options_.self, options_.size, this),
       past_(static_cast<size_t>(options_.size)),
-      ownership_(options_.size) {
+      owners_(options_.self, options_.size,
+              {clock_, &peers_, &policies_, &view_change_, &trace_.member_events()}) {
   view_change_.set_patience(options_.heartbeat.timeout);
 }
 
@@ -107,10 +111,7 @@ void Group::set_hosts(const std::vector<int32_t>& hosts) {
 // ---- calls of the local member ----
 
 void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
-  if (std::exchange(is_full_sum_over_, false)) {
-    is_owner_due_ = true;
-    change_owners();
-  }
+  owners_.change_before_call();
   if (mutated(Mutation::kStrictShrinks) && call.kind == CallKind::kAllreduce)
     call.policy.rebalance = call.policy.kind == straggler::Kind::kWaitAll;
   const uint64_t seq = ++marks_.called;
@@ -120,7 +121,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   local.called_at = clock_->now();
   if (call.is_partial()) {
     marks_.last_partial = seq;
-    ownership_.demand().on_call(call.bytes(), clock_->now());
+    owners_.on_call(call.bytes());
   }
   auto it = calls_.find(seq);
   if (it == calls_.end()) {
@@ -420,7 +421,7 @@ void Group::on_time(TimePoint now) {
   beat(now);
   tell_called();
   release_held_back();
-  change_owners();
+  owners_.change_if_due();
   exclude_full();
   view_change_.on_time(now);
   for (const auto& operation : calls_.operations()) {
@@ -482,7 +483,8 @@ std::optional<TimePoint> Group::next_look() const {
     consider(trace_.next_look());
     consider(view_change_.next_look());
   }
-  if (is_owner_due_ || full_ != kNoRank || life_.has_notices()) consider(clock_->now());
+  if (owners_.is_due() || full_ != kNoRank || life_.has_notices())
+    consider(clock_->now());
   if (!calls_.is_empty()) consider(peers_.grace().end());
   for (const auto& [seq, active] : calls_) {
     if (active.operation->has_failed()) continue;

@@ -28,10 +28,10 @@
 #include "engine/peers.h"
 #include "engine/policy_table.h"
 #include "engine/result_keeper.h"
+#include "engine/shard_owners.h"
 #include "engine/skipped_calls.h"
 #include "engine/watermarks.h"
 #include "membership/view_change.h"
-#include "straggler/ownership.h"
 #include "transport/link.h"
 #include "transport/loop/event_loop.h"
 
@@ -101,7 +101,7 @@ class Group final : public transport::Timed,
   bool is_waited_for() const;
   bool is_cut_off() const;  // its last contributions came too late
   // Advice about `rank` from outside. Owners follow it until the next advice.
-  void advise(Rank rank, straggler::Advice advice);
+  void advise(Rank rank, straggler::Advice advice) { owners_.advise(rank, advice); }
 
   // Orderly end: says goodbye behind the queued messages. Calls fail, now and later.
   void leave();
@@ -162,10 +162,10 @@ class Group final : public transport::Timed,
   Buffer keep_incoming(Rank from) override { return peers_[from].keep_incoming(); }
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
   bool is_promised() const override { return view_change_.is_promised(); }
-  bool suspect(Rank rank) override;
-  void restore_owners(Rank late) override;
-  uint64_t called_by(Rank rank) const override;
-  uint64_t acked_by(Rank rank) const override;
+  bool suspect(Rank rank) override { return owners_.suspect(rank); }
+  void restore_owners(Rank late) override { owners_.restore_for(late); }
+  uint64_t called_by(Rank rank) const override { return peers_.called_by(rank); }
+  uint64_t acked_by(Rank rank) const override { return peers_.acked_by(rank); }
   void on_over(Seq seq) override;
   void note_share(Rank rank, size_t here, size_t total) override;
   void note_given(size_t bytes) override;
@@ -233,10 +233,8 @@ class Group final : public transport::Timed,
   void note_failed(uint64_t seq, const Status& why);
   void tell_failed();
   void update_acked();
-  void note_owners(const membership::View& view);
+  void note_absent(const membership::View& view);
   uint64_t received_by_all() const;
-  std::vector<straggler::Ownership::Change> owner_changes() const;
-  void change_owners();
   Status hopeless(const collectives::SkippableOperation& operation) const;
   void start_held(ActiveCall& active);
   void start_barriers();
@@ -251,24 +249,22 @@ class Group final : public transport::Timed,
   BufferPool pool_;
   Recycler recycler_{64 << 10};  // bytes that may be idle
   uint32_t epoch_ = 1;
+  Watermarks marks_;
   Peers peers_;
   GroupTrace trace_;
-  Watermarks marks_;
   CallTable calls_;
   collectives::Mailbox mailbox_;
   PolicyTable policies_;
   membership::ViewChange view_change_;
   std::optional<Status> refusal_;  // set: this member is excluded and was refused
   std::vector<Past> past_;         // by rank
-  straggler::Ownership ownership_;
+  ShardOwners owners_;
   ResultKeeper keeper_;
   SkippedCalls skipped_;
   std::vector<Seal> seals_;
   Lifecycle life_;
   bool is_starting_barriers_ = false;
-  Rank full_ = kNoRank;            // member to exclude because its log is full
-  bool is_owner_due_ = false;      // owner_changes() is not empty
-  bool is_full_sum_over_ = false;  // a full sum ended: consider owners
+  Rank full_ = kNoRank;  // member to exclude because its log is full
   std::atomic<uint64_t> known_up_to_{0}, called_elsewhere_{0};
   std::atomic<MemberState> state_here_{MemberState::kMember};
   GroupCounters counters_;

@@ -187,7 +187,7 @@ bool Group::can_spare(Rank rank) const {
 }
 
 // Marks a member for exclusion if the next result for it cannot be kept. The exclusion
-// is not done in the middle of other work, as in change_owners().
+// is not done in the middle of other work, as in ShardOwners::change_if_due().
 // WaitAll(rebalance=True) needs all members of the view; with such calls the member is
 // waited for when its log has grown by half.
 void Group::note_full(uint64_t bytes) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// Part of Group for its view (membership/view_change.h): messages, reports, results
-// that are kept for others, and the return of shards to their owners.
+// Part of Group for its view (membership/view_change.h): messages, reports, and results
+// that are kept for others.
 
 #include <algorithm>
 #include <limits>
@@ -23,17 +23,6 @@ using transport::FrameHeader;
 using transport::FrameKind;
 
 namespace {
-
-// A member keeps up if it has made all calls but the last few, at most this number.
-constexpr uint64_t kBehind = 4;
-
-// Whether the uplink of a member without shards would suffice for an owner.
-straggler::Suits suits(const Peer& its, const straggler::Ownership& ownership,
-                       int32_t num_members, TimePoint now) {
-  const auto by_share = its.share.suits(now);
-  if (by_share != straggler::Suits::kUnknown) return by_share;
-  return ownership.demand().judge(its.uplink.bytes_per_second(now), num_members);
-}
 
 bool is_before(const membership::ReceivedShard& a, const membership::ReceivedShard& b) {
   return std::pair(a.seq, a.shard) < std::pair(b.seq, b.shard);
@@ -71,42 +60,6 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
   if (auto* skippable = operation->skippable()) skippable->on_notice(from, header);
   retire(header.seq);
   update_known();
-}
-
-// Refused if half of the members would own nothing. Then either everything is slow, or
-// several members were slow in turn. Suspected members own shards until the next view,
-// and none from then on.
-bool Group::suspect(Rank rank) {
-  int32_t left = 0;
-  view().members.for_each([&](Rank r) {
-    if (r != rank && view().is_owner(r) && !view_change_.is_suspected(r)) ++left;
-  });
-  if (2 * left < view().members.count()) return false;
-  trace_.member_events().on_late(rank);
-  view_change_.suspect(rank, clock_->now());
-  return true;
-}
-
-// Gives shards back before a trial is due, but only to members that have called the
-// awaited operation. The view for it excludes members that do not answer.
-void Group::restore_owners(Rank late) {
-  const TimePoint now = clock_->now();
-  view().members.for_each([&](Rank r) {
-    const bool is_idle =
-        r != late && !view().is_owner(r) && !view_change_.is_suspected(r);
-    if (!is_idle || peers_[r].is_lost() || called_by(r) <= marks_.acked) return;
-    if (ownership_.would_serve(
-            r, suits(peers_[r], ownership_, view().members.count(), now)))
-      view_change_.restore(r, now);
-  });
-}
-
-uint64_t Group::called_by(Rank rank) const {
-  return rank == options_.self ? marks_.called : peers_[rank].called();
-}
-
-uint64_t Group::acked_by(Rank rank) const {
-  return rank == options_.self ? marks_.acked : peers_[rank].acked();
 }
 
 // While no operation could skip, departed members did not matter to the view.
@@ -246,7 +199,8 @@ void Group::on_promise() {
 void Group::on_install(const View& view) {
   trace_.on_view(view);
   policies_.set_members(view.members);
-  note_owners(view);
+  owners_.on_view(view);
+  note_absent(view);
   if (view.has(options_.self)) refusal_.reset();
   const auto results = keeper_.results();
   for (const auto& [seq, kept] : results) kept.operation->on_view();
@@ -270,21 +224,7 @@ void Group::on_install(const View& view) {
   send_seals();
 }
 
-void Group::note_owners(const View& view) {
-  RankSet owners(options_.size);
-  for (int32_t r = 0; r < options_.size; ++r)
-    if (view.is_owner(Rank(r))) owners.insert(Rank(r));
-  // Operations that any member has called keep their owners.
-  uint64_t latest = marks_.called;
-  for (int32_t r = 0; r < options_.size; ++r)
-    if (Rank(r) != options_.self) latest = std::max(latest, called_by(Rank(r)));
-  const straggler::Ownership::Now now{Seq(latest), clock_->now()};
-  for (const auto& change : ownership_.on_owners(owners, now)) {
-    // The measurements before the move say nothing about the new role.
-    peers_[change.rank].uplink = {};
-    peers_[change.rank].share = {};
-    policies_.on_moved(change.rank, change.owns, now.seq);
-  }
+void Group::note_absent(const View& view) {
   for (int32_t r = 0; r < options_.size; ++r) {
     Past& past = past_[static_cast<size_t>(r)];
     const bool is_member = view.has(Rank(r));
@@ -361,47 +301,6 @@ void Group::on_refused(const Status& why) {
   refusal_ = why;
   update_state();
   check_all_lost();
-}
-
-// Changes of shard ownership. One owner decides when shards leave a late member and
-// come back.
-std::vector<straggler::Ownership::Change> Group::owner_changes() const {
-  const auto seen = [this](Rank r) {
-    straggler::Ownership::Seen all;
-    bool has_full_sums = false;  // then all members keep up
-    for (const auto& policy : policies_) {
-      const straggler::History& history = policy->history();
-      all.skips_in_a_row = std::max(all.skips_in_a_row, history.late_run(r));
-      all.healthy_run = std::max(all.healthy_run, policy->healthy_run(r));
-      all.is_slow |= policy->is_slow(r);
-      all.keeps_up = history.called(r).value + kBehind >= marks_.called;
-      has_full_sums |= policy->options().rebalance;
-    }
-    if (has_full_sums) all.keeps_up = false;
-    if (view().is_owner(r)) return all;  // an owner needs no trial
-    all.uplink = suits(peers_[r], ownership_, view().members.count(), clock_->now());
-    return all;
-  };
-  return ownership_.changes(options_.self, view().members,
-                            {Seq(marks_.called), clock_->now()}, seen);
-}
-
-void Group::advise(Rank rank, straggler::Advice advice) {
-  ownership_.advise(rank, advice);
-  is_owner_due_ = is_owner_due_ || !owner_changes().empty();
-}
-
-// Not in the middle of other work, because a change begins with a report of all
-// operations.
-void Group::change_owners() {
-  if (!std::exchange(is_owner_due_, false)) return;
-  for (const auto& change : owner_changes()) {
-    if (change.owns) {
-      view_change_.restore(change.rank, clock_->now());
-    } else {
-      suspect(change.rank);
-    }
-  }
 }
 
 // ---- results for others ----
@@ -495,13 +394,7 @@ void Group::keep(const std::shared_ptr<collectives::SkippableOperation>& operati
   if (options_.size == 1 || mutated(Mutation::kFreeResultEarly)) return;
   keeper_.keep(operation, charge_of(*operation));
   trim_kept();
-  // Some results of a full sum are still in transit, and a change of owners would send
-  // them again. At the next call there is little left to send.
-  if (operation->call().policy.rebalance) {
-    is_full_sum_over_ = true;
-  } else {
-    is_owner_due_ = is_owner_due_ || !owner_changes().empty();
-  }
+  owners_.on_result(operation->call().policy.rebalance);
 }
 
 // Bytes that the results of an operation count in the log: as much as a member that has

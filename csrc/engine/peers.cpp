@@ -11,10 +11,12 @@ namespace aikido::engine {
 Peers::Peers(const Clock* clock, const Settings& settings, const Own& own)
     : clock_(clock),
       group_(settings.group),
+      self_(settings.self),
+      marks_(own.marks),
       heartbeats_(settings.heartbeat, settings.size) {
   for (int32_t r = 0; r < settings.size; ++r)
-    peers_.emplace_back(clock, own.epoch, own.called, own.acked, settings.window_bytes,
-                        settings.log_bytes);
+    peers_.emplace_back(clock, own.epoch, &own.marks->announced, &own.marks->acked,
+                        settings.window_bytes, settings.log_bytes);
 }
 
 void Peers::attach(Rank rank, std::unique_ptr<transport::Link> link) {

@@ -20,6 +20,7 @@
 #include "engine/heartbeats.h"
 #include "engine/leave_grace.h"
 #include "engine/peer.h"
+#include "engine/watermarks.h"
 #include "transport/link.h"
 
 namespace aikido::engine {
@@ -28,6 +29,7 @@ class Peers {
  public:
   struct Settings {
     std::string group;  // name in messages
+    Rank self;
     int32_t size = 1;
     HeartbeatOptions heartbeat;
     uint64_t window_bytes = 0;  // see Peer
@@ -36,8 +38,7 @@ class Peers {
   // Values of the local member that its frames report. They outlive the peers.
   struct Own {
     const uint32_t* epoch;
-    const uint64_t* called;
-    const uint64_t* acked;
+    const Watermarks* marks;
   };
   // `clock` must outlive the peers.
   Peers(const Clock* clock, const Settings& settings, const Own& own);
@@ -78,6 +79,14 @@ class Peers {
     if (is_anybody_lost_) return unreachable(rank).is_ok();
     return rank == kNoRank || !heartbeats_.is_silent(rank);
   }
+  // Highest collective that `rank` is known to have called, and collective up to which
+  // it needs no result. Also for the local member.
+  uint64_t called_by(Rank rank) const {
+    return rank == self_ ? marks_->called : (*this)[rank].called();
+  }
+  uint64_t acked_by(Rank rank) const {
+    return rank == self_ ? marks_->acked : (*this)[rank].acked();
+  }
   // Ranks of `awaited` that have not called collective `seq`, as far as known.
   std::vector<Rank> not_called(std::vector<Rank> awaited, uint64_t seq) const;
 
@@ -95,6 +104,8 @@ class Peers {
  private:
   const Clock* const clock_;
   const std::string group_;
+  const Rank self_;
+  const Watermarks* const marks_;
   std::deque<Peer> peers_;  // by rank
   Heartbeats heartbeats_;
   LeaveGrace grace_;

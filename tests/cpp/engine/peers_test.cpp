@@ -20,10 +20,10 @@ bool has(const Status& status, const std::string& text) {
 struct Case {
   testing::ManualClock clock;
   uint32_t epoch = 1;
-  uint64_t called = 0, acked = 0;
+  engine::Watermarks marks;
   Peers peers{&clock,
-              {"test", 4, {seconds(1), seconds(3)}, 1 << 10, 1 << 10},
-              {&epoch, &called, &acked}};
+              {"test", Rank(0), 4, {seconds(1), seconds(3)}, 1 << 10, 1 << 10},
+              {&epoch, &marks}};
 
   Case() {
     for (int32_t r = 1; r < 4; ++r)
@@ -115,6 +115,18 @@ TEST_CASE("the reason to leave is the last loss, or a missed member that is sile
   CHECK_FALSE(c.peers.reason_to_leave());
   c.peers.note_loss(Status(Code::kPeerLost, "rank 1 died", Rank(1)));
   CHECK(c.peers.reason_to_leave()->culprit() == Rank(1));
+}
+
+TEST_CASE("the calls of the local member are those of its marks") {
+  Case c;
+  c.marks.called = 5;
+  c.marks.acked = 4;
+  c.peers[Rank(1)].note_called(3);
+  c.peers[Rank(1)].note_acked(2);
+  CHECK(c.peers.called_by(Rank(0)) == 5);
+  CHECK(c.peers.acked_by(Rank(0)) == 4);
+  CHECK(c.peers.called_by(Rank(1)) == 3);
+  CHECK(c.peers.acked_by(Rank(1)) == 2);
 }
 
 TEST_CASE("members that have called are no longer awaited") {
