@@ -87,7 +87,8 @@ Group::Group(const Clock* clock, GroupOptions options)
       mailbox_(this),
       policies_(options_.size, options_.log_bytes),
       view_change_(options_.self, options_.size, this),
-      past_(static_cast<size_t>(options_.size)),
+      own_state_(options_.self),
+      absent_(options_.self, options_.size, options_.heartbeat.timeout),
       owners_(options_.self, options_.size,
               {clock_, &peers_, &policies_, &view_change_, &trace_.member_events()}) {
   view_change_.set_patience(options_.heartbeat.timeout);
@@ -351,8 +352,7 @@ void Group::note_called(Rank from, const FrameHeader& header) {
   const uint64_t called = header.called;
   if (!peers_[from].note_called(called)) return;
   trace_.on_peer_called(from, called);
-  if (called > called_elsewhere_.load(std::memory_order_relaxed))
-    called_elsewhere_.store(called);
+  own_state_.publish_called_elsewhere(called);
   if (policies_.is_empty()) return;
   policies_.on_called(from, Seq(called), time_of_call(header, clock_->now()));
   for (const auto& operation : calls_.operations())
@@ -537,7 +537,7 @@ void Group::update_known() {
     if (it->first != known + 1 || !it->second.is_committed()) break;
     ++known;
   }
-  known_up_to_.store(known);
+  own_state_.publish_known(known);
 }
 
 }  // namespace aikido::engine

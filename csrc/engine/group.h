@@ -9,7 +9,6 @@
 // with its result, or with an ABORT of this member (sent to all) or of another. A
 // failed operation stays until the local caller knows.
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +17,7 @@
 
 #include "base/buffer_pool.h"
 #include "collectives/strict/point_to_point.h"
+#include "engine/absent_members.h"
 #include "engine/active_call.h"
 #include "engine/call_table.h"
 #include "engine/group_counters.h"
@@ -25,6 +25,7 @@
 #include "engine/heartbeats.h"
 #include "engine/lifecycle.h"
 #include "engine/member_state.h"
+#include "engine/own_state.h"
 #include "engine/peers.h"
 #include "engine/policy_table.h"
 #include "engine/result_keeper.h"
@@ -119,11 +120,11 @@ class Group final : public transport::Timed,
   void end_turn();
 
   // Up to this number all operations were called here or are committed. Any thread.
-  uint64_t known_up_to() const { return known_up_to_.load(); }
+  uint64_t known_up_to() const { return own_state_.known_up_to(); }
   // Highest number that another member has called. Any thread.
-  uint64_t called_elsewhere() const { return called_elsewhere_.load(); }
+  uint64_t called_elsewhere() const { return own_state_.called_elsewhere(); }
   // State of this member in the view of skippable operations. Any thread.
-  MemberState member_state() const { return state_here_.load(); }
+  MemberState member_state() const { return own_state_.member_state(); }
   const GroupCounters& counters() const { return counters_; }
   const GroupTrace& trace() const { return trace_; }
 
@@ -219,7 +220,6 @@ class Group final : public transport::Timed,
   void exclude_full();
   void stay_excluded_if_full();
   bool is_too_much(const membership::Report& report) const;
-  void update_state();
   std::string way_back(bool is_cut) const;
   void send_seals();
   // Excluded members that are expected back (group_absent.cpp).
@@ -233,7 +233,6 @@ class Group final : public transport::Timed,
   void note_failed(uint64_t seq, const Status& why);
   void tell_failed();
   void update_acked();
-  void note_absent(const membership::View& view);
   uint64_t received_by_all() const;
   Status hopeless(const collectives::SkippableOperation& operation) const;
   void start_held(ActiveCall& active);
@@ -256,8 +255,8 @@ class Group final : public transport::Timed,
   collectives::Mailbox mailbox_;
   PolicyTable policies_;
   membership::ViewChange view_change_;
-  std::optional<Status> refusal_;  // set: this member is excluded and was refused
-  std::vector<Past> past_;         // by rank
+  OwnState own_state_;
+  AbsentMembers absent_;
   ShardOwners owners_;
   ResultKeeper keeper_;
   SkippedCalls skipped_;
@@ -265,8 +264,6 @@ class Group final : public transport::Timed,
   Lifecycle life_;
   bool is_starting_barriers_ = false;
   Rank full_ = kNoRank;  // member to exclude because its log is full
-  std::atomic<uint64_t> known_up_to_{0}, called_elsewhere_{0};
-  std::atomic<MemberState> state_here_{MemberState::kMember};
   GroupCounters counters_;
 };
 

@@ -13,35 +13,8 @@ namespace aikido::engine {
 
 using collectives::Operation;
 
-// Note [stopped is late]
-// A member whose process is stopped does not answer a view change. So it is excluded,
-// while a member that only computes stays in the view. For the user both are late
-// ranks. Rule: until the excluded member has been silent for heartbeat.timeout_ms, the
-// others treat it like a late member. They keep its results, and do not leave before it
-// has them. It misses no more operations in a row, and no more bytes of results, than
-// the policy allows.
-//   An owner cannot wait for the contribution of an excluded member. So this member
-// holds its next call back, before any other member learns of it. The absent member
-// rejoins from the first operation that no member knows, so it takes part in the held
-// call.
-//   A member that was refused is not waited for either. It needs a state, which the
-// others give only between their calls.
-//   With on_log_full="exclude" a member may be excluded although it answers. Then the
-// others neither hold calls back for it nor wait for it before they leave.
 RankSet Group::expected_back() const {
-  RankSet ranks(options_.size);
-  if (view().members.count() == options_.size) return ranks;
-  for (int32_t r = 0; r < options_.size; ++r) {
-    const Rank rank(r);
-    const Peer& p = peers_[Rank(r)];
-    const TimePoint since = past_[static_cast<size_t>(r)].out_since;
-    const bool is_away = rank != options_.self && !view().has(rank) && !p.is_lost() &&
-                         !p.has_left && !view_change_.needs_state(rank);
-    if (is_away && clock_->now() - since < options_.heartbeat.timeout &&
-        !peers_.heartbeats().is_silent(rank))
-      ranks.insert(rank);
-  }
-  return ranks;
+  return absent_.expected_back(view_change_, peers_, clock_->now());
 }
 
 // Absent member for which no further result can be kept, beginning with that of
@@ -81,8 +54,8 @@ Rank Group::held_back_for(const Operation& operation) const {
 // True if this member has missed as much as a policy allows. The others compute the
 // same.
 bool Group::is_waited_for() const {
-  const uint64_t here = std::max(known_up_to_.load(), marks_.called);
-  if (view_change_.is_removed() || called_elsewhere_.load() <= here) return false;
+  const uint64_t here = std::max(own_state_.known_up_to(), marks_.called);
+  if (view_change_.is_removed() || own_state_.called_elsewhere() <= here) return false;
   uint64_t next_bytes = 0;
   for (auto it = calls_.behind(marks_.called); it != calls_.end(); ++it) {
     const Operation& operation = *it->second.operation;
@@ -116,7 +89,8 @@ void Group::release_held_back() {
 
 // Reason why a skippable operation cannot end any more. Ok: it can.
 Status Group::hopeless(const collectives::SkippableOperation& operation) const {
-  if (refusal_) return operation.is_started() ? *refusal_ : Status::ok();
+  if (own_state_.refusal())
+    return operation.is_started() ? *own_state_.refusal() : Status::ok();
   // Only its caller has not called yet. An excluded member must rejoin before it
   // exposes anything.
   const bool may_expose = !operation.is_started() || !view_change_.is_removed();

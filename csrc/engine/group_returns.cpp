@@ -66,7 +66,7 @@ Status Group::skip_through(Seq upto) {
   const bool is_out = view_change_.is_removed();
   // Nothing is skipped, so this member can still send the results that it has received.
   if (!is_out && seq == marks_.called) return {};
-  refusal_.reset();
+  own_state_.forgive();
   skipped_.skip(marks_.called, seq, received_by_all() + 1,
                 [this](uint64_t number) { return calls_.contains(number); });
   marks_.called = marks_.announced = seq;
@@ -75,7 +75,7 @@ Status Group::skip_through(Seq upto) {
   marks_.acked = is_out ? seq : std::max(marks_.acked, seq);
   update_known();
   trim_kept();
-  update_state();
+  own_state_.publish(view_change_.is_removed());
   if (is_out) view_change_.rejoin(clock_->now());
   return {};
 }
@@ -213,7 +213,8 @@ void Group::exclude_full() {
 // If this excluded member came back with a late caller, it would get more results than
 // it can keep. So it stays out, and its caller copies a state.
 void Group::stay_excluded_if_full() {
-  if (!view_change_.is_removed() || refusal_ || !policies_.may_leave()) return;
+  if (!view_change_.is_removed() || own_state_.refusal() || !policies_.may_leave())
+    return;
   uint64_t ahead = 0;
   for (auto it = calls_.behind(marks_.called); it != calls_.end(); ++it)
     if (it->second.operation->call().is_partial())
@@ -243,14 +244,6 @@ std::string Group::way_back(bool is_cut) const {
     return "; copy the state of another rank and reconfigure";
   return "; copy the state of another rank, as catch_up() of aikido_torch.ddp does, or "
          "reconfigure";
-}
-
-void Group::update_state() {
-  const bool is_own = refusal_ && refusal_->culprit() == options_.self;
-  state_here_.store(refusal_ && !is_own         ? MemberState::kEnded
-                    : refusal_                  ? MemberState::kRefused
-                    : view_change_.is_removed() ? MemberState::kReturning
-                                                : MemberState::kMember);
 }
 
 }  // namespace aikido::engine

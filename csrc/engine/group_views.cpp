@@ -200,8 +200,10 @@ void Group::on_install(const View& view) {
   trace_.on_view(view);
   policies_.set_members(view.members);
   owners_.on_view(view);
-  note_absent(view);
-  if (view.has(options_.self)) refusal_.reset();
+  absent_.on_view(view, received_by_all(), clock_->now()).for_each([&](Rank back) {
+    policies_.forget_skips(back);
+  });
+  if (view.has(options_.self)) own_state_.forgive();
   const auto results = keeper_.results();
   for (const auto& [seq, kept] : results) kept.operation->on_view();
   for (const auto& [seq, operation] : calls_.sending()) operation->on_view();
@@ -219,23 +221,9 @@ void Group::on_install(const View& view) {
   update_known();
   trim_kept();
   stay_excluded_if_full();
-  update_state();
+  own_state_.publish(view_change_.is_removed());
   release_held_back();
   send_seals();
-}
-
-void Group::note_absent(const View& view) {
-  for (int32_t r = 0; r < options_.size; ++r) {
-    Past& past = past_[static_cast<size_t>(r)];
-    const bool is_member = view.has(Rank(r));
-    const bool was_member = std::exchange(past.was_member, is_member);
-    const bool is_back = is_member && !was_member;
-    if (is_back && clock_->now() - past.out_since >= options_.heartbeat.timeout)
-      policies_.forget_skips(Rank(r));
-    if (!was_member || is_member) continue;
-    past.return_floor = received_by_all();
-    past.out_since = clock_->now();
-  }
 }
 
 // Highest operation up to which all members have everything: it is not kept here, not
@@ -262,7 +250,7 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
   const uint64_t forgotten = keeper_.forgotten();
   if (report.acked.value < forgotten ||
       (!report.received.empty() && report.received.front().seq.value <= forgotten &&
-       forgotten > past_[static_cast<size_t>(rank.value)].return_floor)) {
+       forgotten > absent_.return_floor(rank))) {
     return out(concat("the results from operation ", report.acked.value + 1, " to ",
                       forgotten, " are not kept any more"));
   }
@@ -270,7 +258,7 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
   const bool lacks_skipped = report.acked.value < skipped_.through();
   if (!lacks_skipped && is_too_much(report))
     return out("the results that it lacks fill half of the log");
-  const uint64_t floor = past_[static_cast<size_t>(rank.value)].return_floor;
+  const uint64_t floor = absent_.return_floor(rank);
   // For dropped results this member cannot tell if all had the result, and which.
   const uint64_t dropped_from = skipped_.dropped_from();
   const auto ours =
@@ -298,8 +286,8 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
 }
 
 void Group::on_refused(const Status& why) {
-  refusal_ = why;
-  update_state();
+  own_state_.refuse(why);
+  own_state_.publish(view_change_.is_removed());
   check_all_lost();
 }
 
@@ -314,7 +302,7 @@ int32_t Group::acked() const {
 
 void Group::update_acked() {
   // Calls that fail because of a refusal have no results.
-  if (refusal_) return;
+  if (own_state_.refusal()) return;
   const uint64_t before = marks_.acked;
   for (;; ++marks_.acked) {
     const auto it = calls_.find(marks_.acked + 1);
@@ -359,7 +347,7 @@ void Group::note_acked(Rank from, uint64_t acked) {
 // A failed operation counts as acknowledged, but has no result. A member that has not
 // called it does not know if it may skip.
 void Group::note_failed(uint64_t seq, const Status& why) {
-  if (!refusal_ && !life_.has_ended()) keeper_.note_failed(seq, why);
+  if (!own_state_.refusal() && !life_.has_ended()) keeper_.note_failed(seq, why);
 }
 
 // Note [an error reaches all members]
@@ -421,8 +409,7 @@ void Group::trim_kept() {
     if (view().has(Rank(r))) {
       upto.members = std::min(upto.members, p.acked());
     } else {
-      upto.returning =
-          std::min(upto.returning, past_[static_cast<size_t>(r)].return_floor);
+      upto.returning = std::min(upto.returning, absent_.return_floor(Rank(r)));
     }
   }
   skipped_.forget(upto.members);
