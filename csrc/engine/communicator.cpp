@@ -165,7 +165,8 @@ bool Communicator::knows(const transport::Hello& hello) const {
       std::all_of(is_linked_.begin(), is_linked_.end(), [](bool b) { return b; });
   if (is_complete && hello.size != options_.size) return false;
   const auto r = static_cast<size_t>(static_cast<uint32_t>(hello.rank.value));
-  return r >= is_linked_.size() || !is_linked_[r] || !group_->has_gone(hello.rank);
+  return r >= is_linked_.size() || !is_linked_[r] ||
+         !group_->peers().has_gone(hello.rank);
 }
 
 size_t Communicator::num_expected() const {
@@ -349,7 +350,7 @@ std::vector<Rank> Communicator::gone() {
   std::vector<Rank> gone;
   engine_->run_and_wait([&] {
     for (int32_t r = 0; r < options_.size; ++r)
-      if (group_->has_gone(Rank(r))) gone.emplace_back(r);
+      if (group_->peers().has_gone(Rank(r))) gone.emplace_back(r);
   });
   return gone;
 }
@@ -475,7 +476,7 @@ void Communicator::shutdown(Duration linger) {
                                        "had come from its device")});
   wait_until([this] { return group_->is_drained(); }, deadline);
   if (const Rank last = leaves_after_; is_well && last != kNoRank)
-    wait_until([&] { return group_->has_gone(last); }, deadline);
+    wait_until([&] { return group_->peers().has_gone(last); }, deadline);
   engine_->run_and_wait([this] {
     engine_->listener().remove(this);
     group_->close_links();

@@ -80,11 +80,13 @@ Peers::Settings settings_of_peers(const GroupOptions& options) {
 Group::Group(const Clock* clock, GroupOptions options)
     : clock_(clock),
       options_(std::move(options)),
-      pool_(options_.pool_bytes),
-      peers_(clock_, settings_of_peers(options_), {&epoch_, &marks_}),
+      services_({clock_, &options_, &peers_, &policies_, &view_change_, &owners_,
+                 &trace_, this}),
+      peers_(clock_, settings_of_peers(options_),
+             {services_.place_of_epoch(), &marks_}),
       trace_(options_.recorder, options_.name, options_.self, options_.size),
-      calls_(this, recycler_),
-      mailbox_(this),
+      calls_(&services_, services_.recycler()),
+      mailbox_(&services_),
       policies_(options_.size, options_.log_bytes),
       view_change_(options_.self, options_.size, this),
       own_state_(options_.self),
@@ -116,9 +118,9 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   if (mutated(Mutation::kStrictShrinks) && call.kind == CallKind::kAllreduce)
     call.policy.rebalance = call.policy.kind == straggler::Kind::kWaitAll;
   const uint64_t seq = ++marks_.called;
-  counters_.operations.fetch_add(1, std::memory_order_relaxed);
+  services_.counters().operations.fetch_add(1, std::memory_order_relaxed);
   if (call.policy.kind != straggler::Kind::kWaitAll)
-    counters_.partial_operations.fetch_add(1, std::memory_order_relaxed);
+    services_.counters().partial_operations.fetch_add(1, std::memory_order_relaxed);
   local.called_at = clock_->now();
   if (call.is_partial()) {
     marks_.last_partial = seq;
@@ -136,7 +138,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   const auto operation = it->second.operation;
   trace_.on_call(Seq(seq), call, local);
   if (call.policy.kind == straggler::Kind::kSkip && !operation->has_failed())
-    policy(call.policy).on_timeout(timeout);
+    services_.policy(call.policy).on_timeout(timeout);
   it->second.deadline = clock_->now() + timeout;
   it->second.ask_at = clock_->now() + timeout / 2;
   // A full sum may wait long for a late member.
@@ -177,7 +179,7 @@ void Group::refuse(const Status& why, bool tells) {
 void Group::start_held(ActiveCall& active) {
   const auto operation = active.operation;
   const Status fits = start_call(*operation, *std::exchange(active.held, std::nullopt),
-                                 options_.name, self());
+                                 options_.name, options_.self);
   if (fits.has_failed()) fail(*operation, fits, true);
   check_lost(*operation);
   retire(operation->seq().value);
@@ -264,7 +266,7 @@ Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
   }
   if (it == calls_.end() && header.seq <= marks_.called &&
       !skipped_.is_unheard(header.seq)) {
-    counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
+    services_.counters().stale_frames.fetch_add(1, std::memory_order_relaxed);
     check_past(from, header.seq, extension);
     return nobody;
   }
@@ -369,48 +371,9 @@ bool Group::is_cut_off() const {
   return policies_.consecutive_skips(options_.self) >= kOften;
 }
 
-straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
-  if (auto* const known = policies_.find(options)) return *known;
-  straggler::GroupPolicy& added = policies_.add(options);
-  added.on_timeout(options_.operation.timeout);
-  for (int32_t r = 0; r < options_.size; ++r)
-    if (const uint64_t called = called_by(Rank(r)); called > 0)
-      added.history().on_called(Rank(r), Seq(called), clock_->now());
-  added.history().set_members(view().members);
-  if (policies_.size() == 1) on_first_policy();
-  return added;
-}
-
-transport::MessageId Group::send(Rank to, transport::OutMessage&& message) {
-  return peers_[to].send(std::move(message));
-}
-
-bool Group::send_at_once(Rank to, const transport::OutMessage& message) {
-  return peers_[to].send_at_once(message);
-}
-
-size_t Group::cancel(Rank to, transport::MessageId id) {
-  const size_t bytes = peers_[to].cancel(id);
-  counters_.cancelled_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  return bytes;
-}
-
-size_t Group::recall(Rank to, transport::MessageId id) {
-  return peers_[to].cancel(id);
-}
-
 void Group::on_over(Seq seq) {
   retire(seq.value);
   calls_.drop_sent(seq.value);
-}
-
-std::optional<size_t> Group::num_received(Rank from, FrameKind kind,
-                                          uint64_t seq) const {
-  return peers_[from].num_received(kind, seq);
-}
-
-void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
-  peers_[from].drop_incoming(kind, number);
 }
 
 // ---- time ----
@@ -467,7 +430,7 @@ void Group::beat(TimePoint now) {
 
 void Group::send_clock(Rank to, std::optional<transport::OutMessage> word) {
   if (!word) return;
-  word->header.epoch = epoch_;
+  word->header.epoch = services_.epoch();
   peers_[to].send(std::move(*word));
 }
 

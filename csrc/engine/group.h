@@ -15,16 +15,15 @@
 #include <string>
 #include <vector>
 
-#include "base/buffer_pool.h"
 #include "collectives/strict/point_to_point.h"
 #include "engine/absent_members.h"
 #include "engine/active_call.h"
 #include "engine/call_table.h"
-#include "engine/group_counters.h"
+#include "engine/group_options.h"
 #include "engine/group_trace.h"
-#include "engine/heartbeats.h"
 #include "engine/lifecycle.h"
 #include "engine/member_state.h"
+#include "engine/operation_services.h"
 #include "engine/own_state.h"
 #include "engine/peers.h"
 #include "engine/policy_table.h"
@@ -38,22 +37,9 @@
 
 namespace aikido::engine {
 
-struct GroupOptions {
-  std::string name;  // used in messages
-  Rank self;
-  int32_t size = 1;
-  collectives::OperationSettings operation;
-  HeartbeatOptions heartbeat;
-  uint64_t log_bytes = 256 << 20;  // results kept for late members, all policies
-  size_t pool_bytes = 256 << 20;
-  bool keeps_order = false;  // order of all links, see Uplink::keep_order()
-  uint64_t largest_call_bytes = uint64_t{1} << 40;  // a larger call is an error
-  trace::Recorder* recorder = nullptr;  // null: no trace; must outlive the group
-};
-
 class Group final : public transport::Timed,
                     private transport::LinkHandler,
-                    private collectives::ViewHost,
+                    private OperationEvents,
                     private membership::ViewChangeHost {
  public:
   // `clock` must outlive the group, and must not advance during a turn.
@@ -64,11 +50,9 @@ class Group final : public transport::Timed,
   transport::LinkHandler* handler() { return this; }
   void attach(Rank rank, std::unique_ptr<transport::Link> link);
   // Number of the view, set once all members know it. It is 1 before.
-  void set_epoch(Epoch epoch) { epoch_ = static_cast<uint32_t>(epoch.value); }
+  void set_epoch(Epoch epoch) { services_.set_epoch(epoch); }
   // Host of each rank. It must be set before any member calls with two_level.
   void set_hosts(const std::vector<int32_t>& hosts);
-  bool has_gone(Rank rank) const override { return peers_.has_gone(rank); }
-  bool reads_our_memory(Rank to) override { return peers_[to].reads_our_memory(); }
   // Reason why the group cannot be used any more: it was aborted, or a member is lost.
   Status failure() const;
   const Peers& peers() const { return peers_; }
@@ -112,7 +96,7 @@ class Group final : public transport::Timed,
   void close_links();       // end of leave(): fails everything that is still open
 
   // View with the members that take part in skippable calls.
-  const membership::View& view() const override { return view_change_.view(); }
+  const membership::View& view() const { return view_change_.view(); }
 
   void on_time(TimePoint now) override;  // does all work that is due
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
@@ -125,7 +109,7 @@ class Group final : public transport::Timed,
   uint64_t called_elsewhere() const { return own_state_.called_elsewhere(); }
   // State of this member in the view of skippable operations. Any thread.
   MemberState member_state() const { return own_state_.member_state(); }
-  const GroupCounters& counters() const { return counters_; }
+  const GroupCounters& counters() const { return services_.counters(); }
   const GroupTrace& trace() const { return trace_; }
 
  private:
@@ -141,37 +125,10 @@ class Group final : public transport::Timed,
   int32_t acked() const override;
   transport::WakePolicy wake_policy(Rank from) const override;
 
-  // OperationHost and ViewHost
-  Rank self() const override { return options_.self; }
-  int32_t size() const override { return options_.size; }
-  uint32_t epoch() const override { return epoch_; }
-  uint32_t view_number() const override { return view().number; }
-  const Clock& clock() const override { return *clock_; }
-  const collectives::OperationSettings& settings() const override {
-    return options_.operation;
-  }
-  BufferPool& pool() override { return pool_; }
-  const Recycler& recycler() const override { return recycler_; }
-  straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) override;
-  transport::MessageId send(Rank to, transport::OutMessage&& message) override;
-  bool send_at_once(Rank to, const transport::OutMessage& message) override;
-  size_t cancel(Rank to, transport::MessageId id) override;
-  size_t recall(Rank to, transport::MessageId id) override;
-  collectives::Learnt& learnt(Rank r) override { return peers_[r].learnt; }
-  std::optional<size_t> num_received(Rank, transport::FrameKind,
-                                     uint64_t) const override;
-  Buffer keep_incoming(Rank from) override { return peers_[from].keep_incoming(); }
-  void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
-  bool is_promised() const override { return view_change_.is_promised(); }
-  bool suspect(Rank rank) override { return owners_.suspect(rank); }
-  void restore_owners(Rank late) override { owners_.restore_for(late); }
-  uint64_t called_by(Rank rank) const override { return peers_.called_by(rank); }
-  uint64_t acked_by(Rank rank) const override { return peers_.acked_by(rank); }
+  // OperationEvents
   void on_over(Seq seq) override;
-  void note_share(Rank rank, size_t here, size_t total) override;
-  void note_given(size_t bytes) override;
-  void note_stand_in(const straggler::StandIn& stand_in) override;
   void fail_everywhere(Seq seq, const Status& why) override;
+  void on_first_policy() override;
 
   // ViewChangeHost (group_views.cpp)
   void send_view(Rank to, const membership::ViewMessage& message) override;
@@ -208,7 +165,6 @@ class Group final : public transport::Timed,
   // View changes (group_views.cpp).
   void on_view_frame(Rank from, const transport::FrameHeader& header);
   void on_notice(Rank from, const transport::FrameHeader& header);
-  void on_first_policy();
   std::vector<membership::ReceivedShard> received_from(uint64_t seq) const;
   void note_acked(Rank from, uint64_t acked);
   // Exclusion and return (group_returns.cpp).
@@ -245,9 +201,7 @@ class Group final : public transport::Timed,
 
   const Clock* clock_;
   GroupOptions options_;
-  BufferPool pool_;
-  Recycler recycler_{64 << 10};  // bytes that may be idle
-  uint32_t epoch_ = 1;
+  OperationServices services_;
   Watermarks marks_;
   Peers peers_;
   GroupTrace trace_;
@@ -264,7 +218,6 @@ class Group final : public transport::Timed,
   Lifecycle life_;
   bool is_starting_barriers_ = false;
   Rank full_ = kNoRank;  // member to exclude because its log is full
-  GroupCounters counters_;
 };
 
 }  // namespace aikido::engine

@@ -110,7 +110,7 @@ Status Group::hopeless(const collectives::SkippableOperation& operation) const {
   });
   // While a member of the view is lost, that member may have made a result of its
   // contributions.
-  const bool is_sure = first_loss.is_ok() && !is_promised();
+  const bool is_sure = first_loss.is_ok() && !view_change_.is_promised();
   int32_t live = operation.most_contributions(here);
   if (!is_sure)
     live = std::max(live, straggler::most_contributions(operation.call().policy, here));

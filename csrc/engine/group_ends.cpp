@@ -43,17 +43,17 @@ void Group::retire(uint64_t seq) {
   if (!current.is_over()) return;
   trace_.on_over(current);
   if (it->second.operation->has_failed()) {
-    counters_.failures.fetch_add(1, std::memory_order_relaxed);
+    services_.counters().failures.fetch_add(1, std::memory_order_relaxed);
     // Frames still in arrival must not touch the caller's memory again.
     drop_incoming(seq);
   } else {
     if (skippable != nullptr && skippable->was_skipped())
-      counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
+      services_.counters().skipped_own.fetch_add(1, std::memory_order_relaxed);
     // A member that was silent is back.
     if (peers_.last_loss() && is_reachable(kNoRank)) peers_.forgive();
   }
   if (it->second.operation->call().is_partial()) {
-    counters_.set_replayed(policies_.replayed());
+    services_.counters().set_replayed(policies_.replayed());
   }
   // A failure frees memory on all members. And if all results are here, all
   // contributions were folded, called or not. Both make room in the send window.
@@ -77,18 +77,6 @@ void Group::fail_everywhere(Seq seq, const Status& why) {
   // Keeps the operation alive while it fails.
   const auto operation = it->second.operation;
   fail(*operation, why, true);
-}
-
-void Group::note_share(Rank rank, size_t here, size_t total) {
-  peers_[rank].share.on_close(here, total, clock_->now());
-}
-
-void Group::note_given(size_t bytes) {
-  counters_.given_bytes.fetch_add(bytes, std::memory_order_relaxed);
-}
-
-void Group::note_stand_in(const straggler::StandIn& stand_in) {
-  trace_.member_events().on_stand_in(stand_in, clock_->now());
 }
 
 void Group::drop_incoming(uint64_t seq) {
@@ -242,7 +230,7 @@ void Group::end_by_time(Operation& operation, TimePoint now) {
   check_lost(operation);
   peers_.grace().resume(grace);
   if (operation.has_failed()) return;
-  counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
+  services_.counters().timed_out.fetch_add(1, std::memory_order_relaxed);
   fail(operation, time_out(operation, now - operation.called_at()), true);
 }
 
@@ -381,7 +369,7 @@ bool Group::is_busy() const {
   bool is_missed = false;
   if (!life_.has_ended() && view().has(options_.self)) {
     const auto look = [&](Rank r) {
-      is_missed |= peers_.loss(r).is_ok() && acked_by(r) < marks_.last_partial;
+      is_missed |= peers_.loss(r).is_ok() && peers_.acked_by(r) < marks_.last_partial;
     };
     view().members.for_each(look);
     // A member that is excluded for a full log may never get the results it lacks.

@@ -129,7 +129,7 @@ bool Group::is_acked(Seq seq, Rank except) const {
   bool is_acked = true;
   view().members.for_each([&](Rank r) {
     if (r == options_.self || r == except) return;
-    if (acked_by(r) < seq.value) is_acked = false;
+    if (peers_.acked_by(r) < seq.value) is_acked = false;
   });
   return is_acked;
 }

@@ -48,7 +48,7 @@ void Group::on_view_frame(Rank from, const FrameHeader& header) {
 
 void Group::on_notice(Rank from, const FrameHeader& header) {
   if (header.kind == FrameKind::kAskPresent) {
-    const bool is_now = header.view == view().number && !is_promised();
+    const bool is_now = header.view == view().number && !view_change_.is_promised();
     if (is_now && view().has(options_.self))
       peers_[from].send_notice(FrameKind::kPresent, header.seq, header.shard,
                                header.view);
@@ -154,7 +154,7 @@ bool Group::can_do_without(Rank rank) const {
   uint64_t next = marks_.acked + 1;
   while (calls_.contains(next)) ++next;
   bool is_called = false;
-  view().members.for_each([&](Rank r) { is_called |= called_by(r) >= next; });
+  view().members.for_each([&](Rank r) { is_called |= peers_.called_by(r) >= next; });
   RankSet others = is_called ? view().participants(Seq(next)) : view().members;
   others.erase(rank);
   if (!policies_.would_suffice(others)) return false;
@@ -165,8 +165,8 @@ bool Group::can_do_without(Rank rank) const {
     RankSet called(options_.size);
     view().participants(operation.seq()).for_each([&](Rank r) {
       // A member that waits in a call makes the next call when the first is over.
-      const uint64_t its = called_by(r);
-      const bool waits = its + 1 == operation.seq().value && acked_by(r) < its;
+      const uint64_t its = peers_.called_by(r);
+      const bool waits = its + 1 == operation.seq().value && peers_.acked_by(r) < its;
       if (r != rank && (its >= operation.seq().value || waits)) called.insert(r);
     });
     return operation.is_decided() ||
@@ -372,7 +372,8 @@ void Group::tell_failed() {
     view().members.for_each([&](Rank r) {
       Peer& p = peers_[r];
       const bool is_near = seq.value <= p.called() + kMaxFailedAhead;
-      if (r != options_.self && !p.is_lost() && is_near && acked_by(r) < seq.value)
+      if (r != options_.self && !p.is_lost() && is_near &&
+          peers_.acked_by(r) < seq.value)
         p.send_abort(seq, again);
     });
   }
@@ -400,7 +401,7 @@ void Group::trim_kept() {
   // An excluded member must still be able to report its exposed results, and a reported
   // result may be wanted in the next view.
   if ((keeper_.is_empty() && !skipped_.has_unheard()) || view_change_.is_removed() ||
-      is_promised())
+      view_change_.is_promised())
     return;
   ResultKeeper::Acknowledged upto{marks_.acked, marks_.acked};
   for (int32_t r = 0; r < options_.size; ++r) {

@@ -158,7 +158,7 @@ Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
     is_crowded_ = options_.size > ::sysconf(_SC_NPROCESSORS_ONLN);
     engine_->run_and_wait([this] {
       for (int32_t r = 1; r < options_.size; ++r)
-        is_crowded_ = is_crowded_ && group_->reads_our_memory(Rank(r));
+        is_crowded_ = is_crowded_ && group_->peers()[Rank(r)].reads_our_memory();
     });
     AIKIDO_TRY(store.set(key, is_crowded_ ? kCrowded : "links"));
     const TimePoint until = std::min(deadline, clock_.now() + kLongestCourtesy);
@@ -189,7 +189,7 @@ Result<std::string> Communicator::read_from(Rank rank, const std::string& key,
     engine_->run_and_wait([&] {
       failure = group_->failure();
       if (failure.is_ok()) failure = group_->peers().silence();
-      has_gone = group_->has_gone(rank);
+      has_gone = group_->peers().has_gone(rank);
     });
     // The member writes before it leaves, so its state is read before the key.
     const TimePoint now = clock_.now();

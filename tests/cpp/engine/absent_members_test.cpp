@@ -2,60 +2,30 @@
 // Copyright (c) the aikido authors
 #include "engine/absent_members.h"
 
-#include "harness/catch.h"
-#include "harness/manual_clock.h"
-#include "harness/spy_link.h"
-#include "harness/views.h"
+#include "harness/group_parts.h"
 
 using namespace aikido;
 using namespace aikido::testing;
 using engine::AbsentMembers;
-using membership::View;
 using std::chrono::seconds;
 
 namespace {
 
-constexpr int32_t kSize = 4;
+constexpr int32_t kSize = GroupParts::kSize;
 constexpr Duration kTimeout = seconds(5);
 
-struct Host final : membership::ViewChangeHost {
-  void send_view(Rank, const membership::ViewMessage&) override {}
-  membership::Report report() const override { return report_of(kSize, 0, 0); }
-  void on_promise() override {}
-  void on_install(const View&) override {}
-  std::optional<Status> compare(Rank, const membership::Report&) const override {
-    return Status(Code::kPeerLost, "refused");
-  }
-  void on_refused(const Status&) override {}
-};
+struct Case : GroupParts {
+  Case() : GroupParts({seconds(1), kTimeout}) {}
 
-// Rank 0 of four, connected to the others.
-struct Case {
-  ManualClock clock;
-  uint32_t epoch = 1;
-  engine::Watermarks marks;
-  engine::Peers peers{&clock,
-                      {"test", Rank(0), kSize, {seconds(1), kTimeout}, 1000, 1000},
-                      {&epoch, &marks}};
-  Host host;
-  membership::ViewChange change{Rank(0), kSize, &host};
-  AbsentMembers absent{Rank(0), kSize, kTimeout};
-
-  Case() {
-    for (int32_t r = 1; r < kSize; ++r)
-      peers.attach(Rank(r), std::make_unique<SpyLink>());
-  }
   // The next view has these members. Returns those that are back after the time-out.
   RankSet install(std::initializer_list<int32_t> members, uint64_t received_by_all) {
-    membership::ViewMessage message;
-    message.step = membership::ViewStep::kView;
-    message.proposed = change.view();
-    message.proposed->number += 1;
-    message.proposed->members = set_of(kSize, members);
-    REQUIRE(change.on_message(Rank(1), message, clock.now()).is_ok());
+    GroupParts::install(
+        [&](membership::View& view) { view.members = set_of(kSize, members); });
     return absent.on_view(change.view(), received_by_all, clock.now());
   }
-  RankSet expected() { return absent.expected_back(change, peers, clock.now()); }
+  RankSet expected() { return absent.expected_back(change, *peers, clock.now()); }
+
+  AbsentMembers absent{Rank(0), kSize, kTimeout};
 };
 
 }  // namespace
@@ -103,8 +73,8 @@ TEST_CASE("members that cannot be reached are not expected back") {
   Case c;
   c.install({0, 1}, 7);
   CHECK(c.expected() == set_of(kSize, {2, 3}));
-  c.peers.on_lost(Rank(3), Status(Code::kPeerLost, "reset"));
+  c.peers->on_lost(Rank(3), Status(Code::kPeerLost, "reset"));
   CHECK(c.expected() == set_of(kSize, {2}));
-  c.peers[Rank(2)].has_left = true;
+  (*c.peers)[Rank(2)].has_left = true;
   CHECK(c.expected().count() == 0);
 }
