@@ -92,7 +92,8 @@ Group::Group(const Clock* clock, GroupOptions options)
       own_state_(options_.self),
       absent_(options_.self, options_.size, options_.heartbeat.timeout),
       owners_(options_.self, options_.size,
-              {clock_, &peers_, &policies_, &view_change_, &trace_.member_events()}) {
+              {clock_, &peers_, &policies_, &view_change_, &trace_.member_events()}),
+      reports_(facts()) {
   view_change_.set_patience(options_.heartbeat.timeout);
 }
 

@@ -20,6 +20,7 @@
 #include "engine/active_call.h"
 #include "engine/call_table.h"
 #include "engine/group_options.h"
+#include "engine/group_reports.h"
 #include "engine/group_trace.h"
 #include "engine/lifecycle.h"
 #include "engine/member_state.h"
@@ -132,13 +133,9 @@ class Group final : public transport::Timed,
 
   // ViewChangeHost (group_views.cpp)
   void send_view(Rank to, const membership::ViewMessage& message) override;
-  membership::Report report() const override;
-  void note_calls(membership::Report& report) const override;
-  std::vector<Seq> withheld() const override;
-  bool can_do_without(Rank rank) const override;
+  const membership::MemberReports& reports() const override { return reports_; }
   void on_promise() override;
   void on_install(const membership::View& view) override;
-  std::optional<Status> compare(Rank, const membership::Report&) const override;
   void on_refused(const Status& why) override;
 
   Result<FoundCall> find(Rank from, const transport::FrameHeader& header,
@@ -160,12 +157,15 @@ class Group final : public transport::Timed,
   void end_by_time(collectives::Operation& operation, TimePoint now);
   void end_by_loss(collectives::Operation& operation, const Status& loss);
   void check_all_lost();
+  GroupFacts facts() const {
+    return {*clock_,      options_,   marks_,  peers_,  calls_,  policies_,
+            view_change_, own_state_, absent_, keeper_, skipped_};
+  }
   void beat(TimePoint now);
   void send_clock(Rank to, std::optional<transport::OutMessage> word);
   // View changes (group_views.cpp).
   void on_view_frame(Rank from, const transport::FrameHeader& header);
   void on_notice(Rank from, const transport::FrameHeader& header);
-  std::vector<membership::ReceivedShard> received_from(uint64_t seq) const;
   void note_acked(Rank from, uint64_t acked);
   // Exclusion and return (group_returns.cpp).
   Status check_passable(uint64_t seq) const;
@@ -175,8 +175,6 @@ class Group final : public transport::Timed,
   void note_full(uint64_t bytes);
   void exclude_full();
   void stay_excluded_if_full();
-  bool is_too_much(const membership::Report& report) const;
-  std::string way_back(bool is_cut) const;
   void send_seals();
   // Excluded members that are expected back (group_absent.cpp).
   RankSet expected_back() const;
@@ -189,7 +187,6 @@ class Group final : public transport::Timed,
   void note_failed(uint64_t seq, const Status& why);
   void tell_failed();
   void update_acked();
-  uint64_t received_by_all() const;
   Status hopeless(const collectives::SkippableOperation& operation) const;
   void start_held(ActiveCall& active);
   void start_barriers();
@@ -216,6 +213,7 @@ class Group final : public transport::Timed,
   SkippedCalls skipped_;
   std::vector<Seal> seals_;
   Lifecycle life_;
+  GroupReports reports_;
   bool is_starting_barriers_ = false;
   Rank full_ = kNoRank;  // member to exclude because its log is full
 };

@@ -67,7 +67,7 @@ Status Group::skip_through(Seq upto) {
   // Nothing is skipped, so this member can still send the results that it has received.
   if (!is_out && seq == marks_.called) return {};
   own_state_.forgive();
-  skipped_.skip(marks_.called, seq, received_by_all() + 1,
+  skipped_.skip(marks_.called, seq, reports_.received_by_all() + 1,
                 [this](uint64_t number) { return calls_.contains(number); });
   marks_.called = marks_.announced = seq;
   policies_.on_called(options_.self, upto, clock_->now());
@@ -226,24 +226,8 @@ void Group::stay_excluded_if_full() {
       concat("rank ", options_.self.value, " was left out of group \"", options_.name,
              "\" while it was late: it has called ", marks_.called, " collectives and ",
              ahead, " bytes of results are kept for it, of ", options_.log_bytes,
-             " that the log has room for", way_back(false)),
+             " that the log has room for", reports_.way_back(false)),
       options_.self));
-}
-
-// True if a returning member lacks more results than half of the log. The results that
-// it keeps for its own caller count too. A member that has just copied a state keeps
-// nothing, and has no better way to return.
-bool Group::is_too_much(const membership::Report& report) const {
-  if (!policies_.may_leave() || report.kept > report.acked) return false;
-  return keeper_.bytes_after(report.acked.value) > options_.log_bytes / 2;
-}
-
-// With a broken connection no state helps inside this group.
-std::string Group::way_back(bool is_cut) const {
-  if (is_cut || !policies_.may_leave())
-    return "; copy the state of another rank and reconfigure";
-  return "; copy the state of another rank, as catch_up() of aikido_torch.ddp does, or "
-         "reconfigure";
 }
 
 }  // namespace aikido::engine

@@ -43,7 +43,7 @@ void ViewChange::join() {
   ViewMessage message;
   message.step = ViewStep::kJoin;
   message.view = view_.number;
-  message.report = host_->report();
+  message.report = host_->reports().report();
   // Results of operations that have failed since are no longer reported, so the
   // question has changed.
   if (std::exchange(asked_received_, message.report.received) !=
@@ -68,8 +68,8 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (view_.has(from)) return send_newest(from);
   refused_.erase(from);
   if (!has_majority()) return refuse(from, message, "");
-  const auto ours = promised_ ? own_report_ : host_->report();
-  auto fits = host_->compare(from, message.report);
+  const auto ours = promised_ ? own_report_ : host_->reports().report();
+  auto fits = host_->reports().compare(from, message.report);
   if (const Status reach = check_reach(from, message.report, ours);
       reach.has_failed()) {
     fits = reach;
@@ -124,7 +124,7 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
     // In another view the question is asked again.
     if (message.view != view_.number || !view_.has(from)) return;
     if (!unsure_.insert(from)) return;
-    const auto received = host_->report().received;
+    const auto received = host_->reports().report().received;
     if (!are_all_unsure() || received != asked_received_) return join();
     if (!has_majority()) return end();
     why = concat("rank ", self_.value,

@@ -187,7 +187,7 @@ void ViewChange::consider() {
 void ViewChange::start() {
   // Results that a returning member lacks may have been forgotten since its request.
   std::erase_if(joining_, [&](const auto& entry) {
-    const auto fits = host_->compare(entry.first, entry.second);
+    const auto fits = host_->reports().compare(entry.first, entry.second);
     return !fits || fits->has_failed();  // it asks again
   });
   const Ballot ballot{highest_counter_ + 1, self_};
@@ -207,13 +207,13 @@ void ViewChange::start() {
 
 void ViewChange::promise(const Ballot& ballot) {
   if (!promised_) {
-    own_report_ = host_->report();
-    withheld_ = host_->withheld();
+    own_report_ = host_->reports().report();
+    withheld_ = host_->reports().withheld();
     host_->on_promise();
   } else {
     // The coordinator that succeeds in the end must know the present number of needed
     // members.
-    host_->note_calls(own_report_);
+    host_->reports().note_calls(own_report_);
   }
   promised_ = ballot;
   attempt_.reset();
@@ -374,7 +374,7 @@ Duration ViewChange::patience() const {
   if (num_missing == 1 && !lost_.contains(missing)) {
     const bool is_needed = waiting_in_vain(view_, reports()).count() > 0;
     const bool is_moved = moved_.contains(missing);
-    if (!is_needed && can_spare(missing) && host_->can_do_without(missing)) {
+    if (!is_needed && can_spare(missing) && host_->reports().can_do_without(missing)) {
       if (is_moved) floor = kSparedFloor;
     } else if ((is_moved || restored_.count() > 0) && !silent_.contains(missing)) {
       floor = kExposedFloor;

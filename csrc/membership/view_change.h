@@ -67,11 +67,10 @@
 
 namespace aikido::membership {
 
-class ViewChangeHost {
+// Knowledge of a member about its operations and results, for a view change.
+class MemberReports {
  public:
-  virtual ~ViewChangeHost() = default;
-  // Sends `message`. A kView goes ahead of everything that is sent to `to` later.
-  virtual void send_view(Rank to, const ViewMessage& message) = 0;
+  virtual ~MemberReports() = default;
   // Results that this member has accepted. Not called between on_promise() and
   // on_install().
   virtual Report report() const = 0;
@@ -85,14 +84,22 @@ class ViewChangeHost {
   // True if no call ends with an error, and none waits, while `rank` is excluded for a
   // moment.
   virtual bool can_do_without(Rank) const { return false; }
-  // From now on this member accepts no result. It gives up shards that it closed and
-  // whose results it has not received.
-  virtual void on_promise() = 0;
-  virtual void on_install(const View& view) = 0;
   // Compares the results of both: may a member with this report rejoin? nullopt: not
   // known yet. An error without a sentence: this member will never know. Note [results
   // that cannot be compared]
   virtual std::optional<Status> compare(Rank rank, const Report& report) const = 0;
+};
+
+class ViewChangeHost {
+ public:
+  virtual ~ViewChangeHost() = default;
+  virtual const MemberReports& reports() const = 0;
+  // Sends `message`. A kView goes ahead of everything that is sent to `to` later.
+  virtual void send_view(Rank to, const ViewMessage& message) = 0;
+  // From now on this member accepts no result. It gives up shards that it closed and
+  // whose results it has not received.
+  virtual void on_promise() = 0;
+  virtual void on_install(const View& view) = 0;
   // This member cannot rejoin by itself: its data differ, or too much is missing. If
   // `why` names another member as the culprit, it can never rejoin: that member is
   // lost, and the view cannot change any more.

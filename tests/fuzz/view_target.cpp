@@ -20,10 +20,11 @@ constexpr int kMaxEvents = 64;
 constexpr size_t kMaxSent = size_t{8} << 20;
 
 // Its messages must decode, and their size must have a limit.
-class Host final : public ViewChangeHost {
+class Host final : public ViewChangeHost, public MemberReports {
  public:
   Host(Input* choices, int32_t size) : choices_(choices), size_(size) {}
 
+  const MemberReports& reports() const override { return *this; }
   void send_view(Rank to, const ViewMessage& message) override {
     require(to != Rank(0) && to.value > 0 && to.value < size_, "it writes to others");
     const auto bytes = encode(message);

@@ -24,8 +24,6 @@ struct Case : GroupParts {
     return absent.on_view(change.view(), received_by_all, clock.now());
   }
   RankSet expected() { return absent.expected_back(change, *peers, clock.now()); }
-
-  AbsentMembers absent{Rank(0), kSize, kTimeout};
 };
 
 }  // namespace

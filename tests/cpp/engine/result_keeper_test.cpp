@@ -3,29 +3,13 @@
 #include "engine/result_keeper.h"
 
 #include "harness/catch.h"
+#include "harness/ended_operation.h"
 #include "harness/idle_host.h"
 
 using namespace aikido;
 using engine::ResultKeeper;
 
 namespace {
-
-// Ended operation, of which only the number matters.
-struct Ended final : collectives::SkippableOperation {
-  Ended(testing::IdleHost* host, uint64_t seq)
-      : SkippableOperation(host, Seq(seq), collectives::Call(), Rank(0)) {}
-  Result<std::byte*> place(Rank, const transport::FrameHeader&,
-                           std::span<const std::byte>) override {
-    return nullptr;
-  }
-  void arrived(Rank, const transport::FrameHeader&) override {}
-  std::vector<Rank> missing() const override { return {}; }
-  Status on_start() override { return Status::ok(); }
-  bool was_skipped() const override { return false; }
-  bool is_committed() const override { return true; }
-  int32_t most_contributions(const RankSet&) const override { return 0; }
-  void on_view() override {}
-};
 
 struct Case {
   testing::IdleHost host{2};
@@ -34,7 +18,7 @@ struct Case {
   Case() {
     // 100 bytes each, and failures between them.
     for (const uint64_t seq : {2, 3, 5})
-      keeper.keep(std::make_shared<Ended>(&host, seq), 100);
+      keeper.keep(std::make_shared<testing::EndedOperation>(&host, seq), 100);
     for (const uint64_t seq : {4, 6})
       keeper.note_failed(seq, Status(Code::kTimedOut, "late"));
   }

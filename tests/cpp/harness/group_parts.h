@@ -10,12 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "engine/group_facts.h"
 #include "engine/group_options.h"
 #include "engine/group_trace.h"
 #include "engine/peers.h"
 #include "engine/policy_table.h"
 #include "engine/shard_owners.h"
 #include "harness/catch.h"
+#include "harness/idle_host.h"
 #include "harness/manual_clock.h"
 #include "harness/spy_link.h"
 #include "harness/views.h"
@@ -24,8 +26,9 @@
 namespace aikido::testing {
 
 // Host of a view change that has no operations.
-struct EmptyViewHost final : membership::ViewChangeHost {
+struct EmptyViewHost final : membership::ViewChangeHost, membership::MemberReports {
   explicit EmptyViewHost(int32_t size) : size(size) {}
+  const membership::MemberReports& reports() const override { return *this; }
   void send_view(Rank, const membership::ViewMessage& message) override {
     sent.push_back(message);
   }
@@ -77,6 +80,11 @@ struct GroupParts {
     host.sent.clear();
   }
 
+  engine::GroupFacts facts() {
+    return {clock,  options,   marks,  *peers, calls,  policies,
+            change, own_state, absent, keeper, skipped};
+  }
+
   ManualClock clock;
   engine::GroupOptions options;
   uint32_t epoch = 1;
@@ -88,6 +96,12 @@ struct GroupParts {
   EmptyViewHost host{kSize};
   membership::ViewChange change{Rank(0), kSize, &host};
   std::optional<engine::ShardOwners> owners;
+  IdleHost idle{kSize};  // of the operations
+  engine::CallTable calls{&idle, idle.recycler()};
+  engine::OwnState own_state{Rank(0)};
+  engine::AbsentMembers absent{Rank(0), kSize, std::chrono::seconds(5)};
+  engine::ResultKeeper keeper;
+  engine::SkippedCalls skipped;
 };
 
 }  // namespace aikido::testing

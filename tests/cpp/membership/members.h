@@ -22,7 +22,7 @@
 namespace aikido::membership::testing {
 
 // One of several members. Its messages wait in a queue until the test delivers them.
-struct Member final : ViewChangeHost {
+struct Member final : ViewChangeHost, MemberReports {
   struct Letter {
     Rank from, to;
     ViewMessage message;
@@ -34,6 +34,7 @@ struct Member final : ViewChangeHost {
         change(rank, size, this),
         post(queue) {}
 
+  const MemberReports& reports() const override { return *this; }
   void send_view(Rank to, const ViewMessage& message) override {
     // The message passes through its encoding.
     auto decoded =
