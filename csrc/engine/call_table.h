@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Collectives of a group that are under way, by their numbers, and the traces of those
-// that have ended. Progress thread.
+// Collectives of a group that are under way, by their numbers, and traces of ended
+// collectives. Progress thread.
 //
 // An entry is in one of these states:
 //
@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/recycler.h"
@@ -71,6 +72,17 @@ class CallTable {
   // The local member has made, or skipped, a call that had failed ahead.
   void on_failed_ahead_called() { --num_failed_ahead_; }
   size_t num_failed_ahead() const { return num_failed_ahead_; }
+  // Calls `start` with the first call as long as this is a barrier that is held. Does
+  // nothing inside of `start`: a barrier that ends at once returns here, so many of
+  // them need no deep stack.
+  template <class Start>
+  void start_barriers(Start&& start) {
+    if (std::exchange(is_starting_barriers_, true)) return;
+    while (!calls_.empty() && calls_.begin()->second.held &&
+           calls_.begin()->second.is_barrier())
+      start(calls_.begin()->second);
+    is_starting_barriers_ = false;
+  }
   // Removes a call that needs no trace.
   void erase(uint64_t seq) { calls_.erase(seq); }
   // Removes a call that is over, and keeps its traces.
@@ -86,6 +98,7 @@ class CallTable {
   collectives::ViewHost* const host_;
   Calls calls_;
   size_t num_failed_ahead_ = 0;
+  bool is_starting_barriers_ = false;
   Sending sending_;
   RecentCalls recent_;
 };

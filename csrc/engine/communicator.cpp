@@ -250,7 +250,7 @@ void Communicator::take_up(Called called) {
     local.on_done(local.hold->failure, outcome);
   } else {
     engine_->uplink().note(local.priority,
-                           called.call.is_partial() && group_->is_cut_off());
+                           called.call.is_partial() && group_->outlook().is_cut_off());
     group_->call(std::move(called.call), std::move(local), called.timeout);
   }
   group_->end_turn();
@@ -332,7 +332,7 @@ Status Communicator::skip_through(Seq seq) {
 
 bool Communicator::is_acked(Seq seq, Rank except) {
   bool is_acked = false;
-  engine_->run_and_wait([&] { is_acked = group_->is_acked(seq, except); });
+  engine_->run_and_wait([&] { is_acked = group_->outlook().is_acked(seq, except); });
   return is_acked;
 }
 
@@ -342,7 +342,7 @@ void Communicator::seal(const Seal& seal) {
 
 bool Communicator::is_waited_for() {
   bool is_waited_for = false;
-  engine_->run_and_wait([&] { is_waited_for = group_->is_waited_for(); });
+  engine_->run_and_wait([&] { is_waited_for = group_->outlook().is_waited_for(); });
   return is_waited_for;
 }
 

@@ -27,8 +27,6 @@ bool tells_rate(const FrameHeader& header) {
 
 // Larger than all windows and the log: such a number is invalid.
 constexpr uint64_t kMaxAhead = uint64_t{1} << 31;
-// Skips in a row that make is_cut_off() true.
-constexpr uint32_t kOften = 32;
 // Limit of the policies that other members may bring along. Each has its own history.
 constexpr size_t kMaxPolicies = 1024;
 // Longer than a normal call, and shorter than callers of a stuck call wait.
@@ -93,7 +91,8 @@ Group::Group(const Clock* clock, GroupOptions options)
       absent_(options_.self, options_.size, options_.heartbeat.timeout),
       owners_(options_.self, options_.size,
               {clock_, &peers_, &policies_, &view_change_, &trace_.member_events()}),
-      reports_(facts()) {
+      reports_(facts()),
+      outlook_(facts()) {
   view_change_.set_patience(options_.heartbeat.timeout);
 }
 
@@ -191,13 +190,7 @@ void Group::start_held(ActiveCall& active) {
 // backends. So a barrier starts here when the earlier calls are over here. Later calls
 // do not wait for it.
 void Group::start_barriers() {
-  // A barrier that ends at once returns here, so many of them need no deep stack.
-  if (std::exchange(is_starting_barriers_, true)) return;
-  while (!calls_.is_empty() && calls_.begin()->second.held &&
-         calls_.begin()->second.is_barrier()) {
-    start_held(calls_.begin()->second);
-  }
-  is_starting_barriers_ = false;
+  calls_.start_barriers([this](ActiveCall& barrier) { start_held(barrier); });
 }
 
 void Group::send(collectives::SendCall&& call) {
@@ -364,12 +357,15 @@ void Group::note_called(Rank from, const FrameHeader& header) {
       skippable->on_called(from);
 }
 
-// True if this member's contributions were cut off repeatedly. Its data is likely to
-// become useless before it leaves, so it goes to the kernel in small parts
-// (Uplink::note). Doing so in all calls would cost a wake-up per part, a tenth of a
-// step, and would keep a returning member late.
-bool Group::is_cut_off() const {
-  return policies_.consecutive_skips(options_.self) >= kOften;
+// Starts held calls, in the order of the calls.
+void Group::release_held_back() {
+  while (marks_.announced < marks_.called) {
+    const auto it = calls_.find(marks_.announced + 1);
+    const bool is_held = it != calls_.end() && it->second.is_held_back();
+    if (is_held && outlook_.held_back_for(*it->second.operation) != kNoRank) return;
+    ++marks_.announced;
+    if (is_held) start_held(it->second);
+  }
 }
 
 void Group::on_over(Seq seq) {
@@ -459,34 +455,6 @@ std::optional<TimePoint> Group::next_look() const {
   }
   if (earliest == TimePoint::max()) return std::nullopt;
   return earliest;
-}
-
-// Note [cause of a time-out]
-// A member that has called may itself only wait for another member. So halfway to the
-// deadline each member asks all others if they have called. Its error names those that
-// have not. The first time-out is reported to all members.
-Status Group::time_out(const Operation& operation, Duration after) const {
-  std::vector<Rank> blamed =
-      peers_.not_called(operation.awaited(), operation.seq().value);
-  if (blamed.empty()) blamed = operation.suspects();
-  std::vector<std::pair<Rank, uint64_t>> missing;
-  for (const Rank rank : blamed) {
-    missing.emplace_back(rank, peers_[rank].called());
-  }
-  const Status why = timed_out(operation.seq().value, options_.name, operation.call(),
-                               options_.self, after, missing);
-  // The missing member may itself wait for a silent member.
-  Status cause = peers_.silence();
-  const Rank absent = held_back_for(operation);
-  if (cause.is_ok() && absent != kNoRank)
-    cause = Status(Code::kTimedOut,
-                   concat("it was held back for rank ", absent.value,
-                          ", which is out of the view and was expected back: it has "
-                          "missed as many results as may be, see "
-                          "max_consecutive_skips and straggler.log_bytes"),
-                   absent);
-  if (cause.is_ok()) return why;
-  return {why.code(), concat(why.message(), "; ", cause.message()), cause.culprit()};
 }
 
 void Group::end_turn() {

@@ -18,6 +18,7 @@
 #include "collectives/strict/point_to_point.h"
 #include "engine/absent_members.h"
 #include "engine/active_call.h"
+#include "engine/call_outlook.h"
 #include "engine/call_table.h"
 #include "engine/group_options.h"
 #include "engine/group_reports.h"
@@ -57,6 +58,7 @@ class Group final : public transport::Timed,
   // Reason why the group cannot be used any more: it was aborted, or a member is lost.
   Status failure() const;
   const Peers& peers() const { return peers_; }
+  const CallOutlook& outlook() const { return outlook_; }
 
   // Next collective of the local member. It completes or fails within `timeout`.
   // Requires: collectives::validate(call) is ok.
@@ -73,19 +75,14 @@ class Group final : public transport::Timed,
   // for example by a copied state. They count as called, and their results are dropped.
   // If this member is excluded, refused or not, it asks to rejoin with that state only.
   // It still serves its own shards. Requires: the giver of the state and all other
-  // members of its view had all results up to `seq` (is_acked() there). Then no
+  // members of its view had all results up to `seq` (CallOutlook::is_acked()). Then no
   // member decides their results again. Fails without a change: kInvalidArgument if a
   // call up to `seq` is in progress, a later one was made, or one is strict;
   // kRetryLater if more results were received.
   Status skip_through(Seq seq);
-  // True if this member is in the view, and all its members except `except` have all
-  // results up to `seq` that this member has. Then `except` may get a state with them.
-  bool is_acked(Seq seq, Rank except) const;
-  // Sends a Seal as soon as is_acked() is true for it, or this member is excluded.
+  // Sends a Seal as soon as CallOutlook::is_acked() is true for it, or this member is
+  // excluded.
   void seal(const Seal& seal);
-  // True if others have called operations that cannot end without this member.
-  bool is_waited_for() const;
-  bool is_cut_off() const;  // its last contributions came too late
   // Advice about `rank` from outside. Owners follow it until the next advice.
   void advise(Rank rank, straggler::Advice advice) { owners_.advise(rank, advice); }
 
@@ -158,8 +155,8 @@ class Group final : public transport::Timed,
   void end_by_loss(collectives::Operation& operation, const Status& loss);
   void check_all_lost();
   GroupFacts facts() const {
-    return {*clock_,      options_,   marks_,  peers_,  calls_,  policies_,
-            view_change_, own_state_, absent_, keeper_, skipped_};
+    return {*clock_,      options_,   marks_,  peers_,  calls_,   policies_,
+            view_change_, own_state_, absent_, keeper_, skipped_, life_};
   }
   void beat(TimePoint now);
   void send_clock(Rank to, std::optional<transport::OutMessage> word);
@@ -171,30 +168,23 @@ class Group final : public transport::Timed,
   Status check_passable(uint64_t seq) const;
   void drop_skipped(uint64_t seq, bool is_out);
   void skip_unheard(const std::shared_ptr<collectives::Operation>& operation);
-  bool can_spare(Rank rank) const;
   void note_full(uint64_t bytes);
   void exclude_full();
   void stay_excluded_if_full();
   void send_seals();
-  // Excluded members that are expected back (group_absent.cpp).
-  RankSet expected_back() const;
-  Rank held_back_for(const collectives::Operation& operation) const;
   void release_held_back();
   // Results for other members (group_views.cpp).
   void keep(const std::shared_ptr<collectives::SkippableOperation>& operation);
-  uint64_t charge_of(const collectives::Operation& operation) const;
   void trim_kept();
   void note_failed(uint64_t seq, const Status& why);
   void tell_failed();
   void update_acked();
-  Status hopeless(const collectives::SkippableOperation& operation) const;
   void start_held(ActiveCall& active);
   void start_barriers();
   void retire(uint64_t seq);
   void update_known();
   bool is_reachable(Rank rank) const;
   Status unreachable(Rank rank) const;
-  Status time_out(const collectives::Operation& operation, Duration after) const;
 
   const Clock* clock_;
   GroupOptions options_;
@@ -214,7 +204,7 @@ class Group final : public transport::Timed,
   std::vector<Seal> seals_;
   Lifecycle life_;
   GroupReports reports_;
-  bool is_starting_barriers_ = false;
+  CallOutlook outlook_;
   Rank full_ = kNoRank;  // member to exclude because its log is full
 };
 

@@ -216,7 +216,8 @@ void Group::check_lost(Operation& operation) {
   const bool is_partial = operation.skippable() != nullptr;
   const bool is_too_early = peers_.grace().is_running(clock_->now());
   if (is_too_early && (is_partial || peers_.death().is_ok())) return;
-  if (is_partial) return end_by_loss(operation, hopeless(*operation.skippable()));
+  if (is_partial)
+    return end_by_loss(operation, outlook_.hopeless(*operation.skippable()));
   if (!peers_.is_anybody_lost() && !peers_.heartbeats().is_anybody_silent()) return;
   const bool may_wait = !operation.is_started();
   if (!may_wait) end_by_loss(operation, peers_.death());
@@ -231,7 +232,7 @@ void Group::end_by_time(Operation& operation, TimePoint now) {
   peers_.grace().resume(grace);
   if (operation.has_failed()) return;
   services_.counters().timed_out.fetch_add(1, std::memory_order_relaxed);
-  fail(operation, time_out(operation, now - operation.called_at()), true);
+  fail(operation, outlook_.time_out(operation, now - operation.called_at()), true);
 }
 
 void Group::end_by_loss(Operation& operation, const Status& loss) {
@@ -373,7 +374,7 @@ bool Group::is_busy() const {
     };
     view().members.for_each(look);
     // A member that is excluded for a full log may never get the results it lacks.
-    if (!policies_.may_leave()) expected_back().for_each(look);
+    if (!policies_.may_leave()) outlook_.expected_back().for_each(look);
   }
   return is_missed || mailbox_.is_busy() || calls_.has_open();
 }

@@ -8,6 +8,7 @@
 #include "engine/absent_members.h"
 #include "engine/call_table.h"
 #include "engine/group_options.h"
+#include "engine/lifecycle.h"
 #include "engine/own_state.h"
 #include "engine/peers.h"
 #include "engine/policy_table.h"
@@ -30,6 +31,7 @@ struct GroupFacts {
   const AbsentMembers& absent;
   const ResultKeeper& keeper;
   const SkippedCalls& skipped;
+  const Lifecycle& life;
 
   const membership::View& view() const { return view_change.view(); }
 };

@@ -122,18 +122,6 @@ void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
   calls_.erase(seq);
 }
 
-bool Group::is_acked(Seq seq, Rank except) const {
-  if (life_.has_ended() || view_change_.is_removed() || marks_.acked < seq.value)
-    return false;
-  if (mutated(Mutation::kUnsettledState)) return true;
-  bool is_acked = true;
-  view().members.for_each([&](Rank r) {
-    if (r == options_.self || r == except) return;
-    if (peers_.acked_by(r) < seq.value) is_acked = false;
-  });
-  return is_acked;
-}
-
 // Note [seals]
 // A copied state may be used only when all other members have the results in it. If the
 // giver alone has seen a result and is lost, another result may be decided. The giver's
@@ -148,7 +136,7 @@ void Group::send_seals() {
   std::vector<Seal> left;
   for (const Seal& seal : std::exchange(seals_, {})) {
     if (life_.has_ended() || peers_[seal.to].is_lost()) continue;
-    const bool may_be_used = is_acked(seal.seq, seal.to);
+    const bool may_be_used = outlook_.is_acked(seal.seq, seal.to);
     // Another view decides the results that lost members lack, if there can be one.
     const bool may_change = !view_change_.is_removed() && view_change_.has_majority();
     if (!may_be_used && may_change) {
@@ -171,21 +159,6 @@ void Group::send_seals() {
 
 // ---- a full log ----
 
-// True if every operation in progress has enough members without `rank`.
-bool Group::can_spare(Rank rank) const {
-  return std::all_of(calls_.begin(), calls_.end(), [&](const auto& entry) {
-    const auto* operation = entry.second.operation->skippable();
-    if (operation == nullptr || operation->has_failed() || operation->is_decided())
-      return true;
-    RankSet left(options_.size);
-    view().participants(operation->seq()).for_each([&](Rank r) {
-      if (r != rank && !peers_[r].is_lost()) left.insert(r);
-    });
-    return operation->most_contributions(left) >=
-           straggler::quorum_of(operation->call().policy, options_.size);
-  });
-}
-
 // Marks a member for exclusion if the next result for it cannot be kept. The exclusion
 // is not done in the middle of other work, as in ShardOwners::change_if_due().
 // WaitAll(rebalance=True) needs all members of the view; with such calls the member is
@@ -199,7 +172,7 @@ void Group::note_full(uint64_t bytes) {
     view().members.for_each([&](Rank r) {
       const straggler::ResultLog& log = policy->history().log();
       if (r != options_.self && log.outstanding_bytes(r) > 0 &&
-          log.would_overflow(r, bytes) && can_spare(r))
+          log.would_overflow(r, bytes) && outlook_.can_spare(r))
         full_ = r;
     });
   }
@@ -218,7 +191,7 @@ void Group::stay_excluded_if_full() {
   uint64_t ahead = 0;
   for (auto it = calls_.behind(marks_.called); it != calls_.end(); ++it)
     if (it->second.operation->call().is_partial())
-      ahead += charge_of(*it->second.operation);
+      ahead += outlook_.charge_of(*it->second.operation);
   if (ahead <= options_.log_bytes / 2) return;
   view_change_.stay_excluded();
   on_refused(Status(

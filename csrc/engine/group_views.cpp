@@ -194,18 +194,9 @@ void Group::tell_failed() {
 
 void Group::keep(const std::shared_ptr<collectives::SkippableOperation>& operation) {
   if (options_.size == 1 || mutated(Mutation::kFreeResultEarly)) return;
-  keeper_.keep(operation, charge_of(*operation));
+  keeper_.keep(operation, outlook_.charge_of(*operation));
   trim_kept();
   owners_.on_result(operation->call().policy.rebalance);
-}
-
-// Bytes that the results of an operation count in the log: as much as a member that has
-// not called it admits from one holder (receive_window.h).
-uint64_t Group::charge_of(const collectives::Operation& operation) const {
-  const Call& call = operation.call();
-  const collectives::ShardPlan plan(call.count, size_of(call.dtype), options_.size,
-                                    options_.operation.shard_bytes_of(call));
-  return call.bytes() + SendWindow::kMessageCharge * uint64_t(plan.num_shards());
 }
 
 // Forgets results that all members have. For excluded members that may return, results
@@ -230,7 +221,8 @@ void Group::trim_kept() {
   // Operations that were in progress when the others began to hold calls back need room
   // too.
   const uint64_t limit =
-      options_.log_bytes + (expected_back().count() > 0 ? options_.log_bytes / 2 : 0);
+      options_.log_bytes +
+      (outlook_.expected_back().count() > 0 ? options_.log_bytes / 2 : 0);
   keeper_.release(upto, limit);
 }
 

@@ -74,6 +74,24 @@ TEST_CASE("a call is open once it is held or started here") {
   CHECK_FALSE(c.calls.has_open());
 }
 
+TEST_CASE("held barriers at the front start one after another") {
+  Case c;
+  for (uint64_t seq = 1; seq <= 3; ++seq)
+    c.calls.add(Seq(seq), call_of(CallKind::kBarrier), Rank(0))->second.held.emplace();
+  c.calls.add(Seq(4), skippable(), Rank(0))->second.held.emplace();
+  std::vector<uint64_t> started;
+  const auto start = [&](engine::ActiveCall& barrier) {
+    const uint64_t seq = barrier.operation->seq().value;
+    started.push_back(seq);
+    c.calls.erase(seq);
+    c.calls.start_barriers([](engine::ActiveCall&) { FAIL("inside of a start"); });
+  };
+  c.calls.start_barriers(start);
+  CHECK(started == std::vector<uint64_t>{1, 2, 3});
+  c.calls.start_barriers(start);
+  CHECK(started.size() == 3);
+}
+
 TEST_CASE("a call that fails ahead keeps its reason for the local call") {
   Case c;
   c.calls.add(Seq(1), skippable(), Rank(1));

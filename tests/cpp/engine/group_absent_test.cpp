@@ -160,7 +160,7 @@ TEST_CASE("a call that is held back for a member that is refused goes on at once
   // It copies a state, and takes part again.
   cluster.run_for(milliseconds(20));
   const Seq seq(2 + missed.size());
-  REQUIRE(cluster.group(0).is_acked(seq, Rank(2)));
+  REQUIRE(cluster.group(0).outlook().is_acked(seq, Rank(2)));
   REQUIRE(cluster.group(2).skip_through(seq).is_ok());
   cluster.group(2).end_turn();
   cluster.run_for(milliseconds(50));
@@ -253,19 +253,21 @@ TEST_CASE("a member at its limit of skips knows that it is waited for") {
   auto answers = call_all(cluster, call, {0, 1, 2});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   for (int i = 0; i < 2; ++i) {
-    CHECK_FALSE(cluster.group(2).is_waited_for());
+    CHECK_FALSE(cluster.group(2).outlook().is_waited_for());
     answers = call_all(cluster, call, {0, 1});
     REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   }
   cluster.run_for(milliseconds(50));
-  CHECK_FALSE(cluster.group(2).is_waited_for());  // the others have made no more calls
+  CHECK_FALSE(cluster.group(2)
+                  .outlook()
+                  .is_waited_for());  // the others have made no more calls
   answers = call_all(cluster, call, {0, 1});
   cluster.run_for(milliseconds(50));
-  CHECK(cluster.group(2).is_waited_for());
-  CHECK_FALSE(cluster.group(0).is_waited_for());
+  CHECK(cluster.group(2).outlook().is_waited_for());
+  CHECK_FALSE(cluster.group(0).outlook().is_waited_for());
   const auto late = call_all(cluster, call, {2, 2, 2});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
-  CHECK_FALSE(cluster.group(2).is_waited_for());
+  CHECK_FALSE(cluster.group(2).outlook().is_waited_for());
 }
 
 TEST_CASE("a seal is sent when the others have the results, whatever its giver calls") {
@@ -279,7 +281,7 @@ TEST_CASE("a seal is sent when the others have the results, whatever its giver c
   answers = call_all(cluster, call, {0, 1});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   // Rank 1 has not acknowledged the result yet.
-  REQUIRE_FALSE(cluster.group(0).is_acked(Seq(3), Rank(2)));
+  REQUIRE_FALSE(cluster.group(0).outlook().is_acked(Seq(3), Rank(2)));
   cluster.group(0).seal({Seq(3), Rank(2), 7});
   const auto word = cluster.receive(2, 0, 7, sizeof(int64_t));
   CHECK_FALSE(word->is_done());

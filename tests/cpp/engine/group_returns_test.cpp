@@ -67,7 +67,7 @@ TEST_CASE("a member with a full log is excluded without a wait, and rejoins") {
   CHECK(fails[0]->status.message().find("copy the state of another rank, as") !=
         std::string::npos);
   cluster.run_for(milliseconds(50));
-  REQUIRE(cluster.group(0).is_acked(Seq(seq), Rank(3)));
+  REQUIRE(cluster.group(0).outlook().is_acked(Seq(seq), Rank(3)));
   REQUIRE(cluster.group(3).skip_through(Seq(seq)).is_ok());
   cluster.group(3).end_turn();
   cluster.run_for(milliseconds(1000));
@@ -229,7 +229,7 @@ TEST_CASE("data that is queued for a member that skips through is cancelled") {
   cluster.run_for(milliseconds(300));  // late results are on their way
   cluster.group(0).ask_acked();
   cluster.run_for(milliseconds(5));
-  REQUIRE(cluster.group(0).is_acked(Seq(2), Rank(3)));
+  REQUIRE(cluster.group(0).outlook().is_acked(Seq(2), Rank(3)));
   REQUIRE(cluster.group(3).skip_through(Seq(2)).is_ok());
   cluster.group(3).end_turn();
   cluster.run_for(milliseconds(50));
@@ -296,7 +296,7 @@ TEST_CASE("a member without a skipped result leaves a rejoining member to the ot
   const auto missed = call_all(cluster, call, {1, 2});
   REQUIRE(cluster.run_until_done(missed, milliseconds(1000)));
   cluster.run_for(milliseconds(100));
-  REQUIRE(cluster.group(1).is_acked(Seq(2), Rank(0)));
+  REQUIRE(cluster.group(1).outlook().is_acked(Seq(2), Rank(0)));
   REQUIRE(cluster.group(0).skip_through(Seq(2)).is_ok());
   cluster.group(0).end_turn();
   for (const int32_t r : {1, 2}) cluster.network.set_rate(Rank(r), Rank(0), 0);
@@ -320,7 +320,7 @@ TEST_CASE("a member is not taken back on trust if its results were dropped") {
   const auto missed = call_all(cluster, call, {1, 2, 3});
   REQUIRE(cluster.run_until_done(missed, milliseconds(1000)));
   cluster.run_for(milliseconds(100));
-  REQUIRE(cluster.group(1).is_acked(Seq(2), Rank(0)));
+  REQUIRE(cluster.group(1).outlook().is_acked(Seq(2), Rank(0)));
   REQUIRE(cluster.group(0).skip_through(Seq(2)).is_ok());
   cluster.group(0).end_turn();
   for (const int32_t r : {1, 2, 3}) cluster.network.set_rate(Rank(r), Rank(0), 0);
@@ -369,9 +369,9 @@ TEST_CASE("a state is not acknowledged while a member lacks a result") {
   cluster.network.stall(Rank(0), Rank(1), cluster.clock.now() + milliseconds(100));
   const auto answers = call_all(cluster, call, {0, 1});
   cluster.run_for(milliseconds(60));
-  CHECK_FALSE(cluster.group(0).is_acked(Seq(2), Rank(2)));
+  CHECK_FALSE(cluster.group(0).outlook().is_acked(Seq(2), Rank(2)));
   REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
   (void)call_all(cluster, call, {0, 1});
   cluster.run_for(milliseconds(200));
-  CHECK(cluster.group(0).is_acked(Seq(2), Rank(2)));
+  CHECK(cluster.group(0).outlook().is_acked(Seq(2), Rank(2)));
 }

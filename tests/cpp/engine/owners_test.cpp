@@ -54,7 +54,7 @@ TEST_CASE("a member whose contributions are cut off in a row knows it") {
   cluster.set_all_delays(milliseconds(1));
   const Call call = skip_sum_call(300);
   const auto is_cut_off = [&](int32_t rank) {
-    return cluster.group(rank).is_cut_off();
+    return cluster.group(rank).outlook().is_cut_off();
   };
   for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
   for (int op = 0; op < 32; ++op) {

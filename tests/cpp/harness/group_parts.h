@@ -81,8 +81,8 @@ struct GroupParts {
   }
 
   engine::GroupFacts facts() {
-    return {clock,  options,   marks,  *peers, calls,  policies,
-            change, own_state, absent, keeper, skipped};
+    return {clock,  options,   marks,  *peers, calls,   policies,
+            change, own_state, absent, keeper, skipped, life};
   }
 
   ManualClock clock;
@@ -102,6 +102,7 @@ struct GroupParts {
   engine::AbsentMembers absent{Rank(0), kSize, std::chrono::seconds(5)};
   engine::ResultKeeper keeper;
   engine::SkippedCalls skipped;
+  engine::Lifecycle life;
 };
 
 }  // namespace aikido::testing

@@ -251,7 +251,7 @@ bool Simulation::skip_through(int32_t rank) {
   const int32_t giver = m.pass->b;
   const uint64_t seq = member(giver).group->handler()->called();
   if (seq < m.group->handler()->called()) return false;
-  if (!member(giver).group->is_acked(Seq(seq), Rank(rank))) return false;
+  if (!member(giver).group->outlook().is_acked(Seq(seq), Rank(rank))) return false;
   if (!checks_.may_pass(rank, giver, seq)) return false;
   const Status passed = m.group->skip_through(Seq(seq));
   log("rank ", rank, " passes over up to ", seq, ": ",
