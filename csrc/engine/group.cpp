@@ -223,9 +223,9 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   if (is_abort(header.kind)) {
     if (header.seq > marks_.called + kMaxFailedAhead)
       return too_far_ahead(header.seq, marks_.called);
-    return peers_[from].place_abort(header, extension);
+    return peers_[from].texts.place_abort(header, extension);
   }
-  if (is_about_view(header.kind)) return peers_[from].place_view(header);
+  if (is_about_view(header.kind)) return peers_[from].texts.place_view(header);
   if (is_notice(header.kind)) return nowhere;
   if (is_p2p(header.kind)) return mailbox_.place(from, header);
   if (tells_rate(header)) peers_[from].uplink.on_begin(clock_->now());
@@ -318,7 +318,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
       return on_notice(from, header);
     case FrameKind::kAbort:
     case FrameKind::kAbortFirst:
-      if (const auto why = peers_[from].read_abort(header, options_.size)) {
+      if (const auto why = peers_[from].texts.read_abort(header, options_.size)) {
         on_abort(from, header.seq, *why);
       }
       return;

@@ -155,7 +155,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     const auto told =
         why.with_context(concat("rank ", from.value, " gave the group up"));
     if (told.code() == Code::kPeerLost) peers_[from].reason_to_leave = told;
-    life_.note({told, peers_[from].spared()});
+    life_.note({told, peers_[from].texts.spared()});
     return;
   }
   const auto it = calls_.find(seq);

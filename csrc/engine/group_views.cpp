@@ -29,7 +29,7 @@ void Group::send_view(Rank to, const ViewMessage& message) {
 }
 
 void Group::on_view_frame(Rank from, const FrameHeader& header) {
-  const auto bytes = peers_[from].read_view(header);
+  const auto bytes = peers_[from].texts.read_view(header);
   if (!bytes || life_.is_leaving() || life_.has_ended()) return;
   auto message = membership::decode_view_message(*bytes, options_.size);
   if (!message) return peers_[from].give_up(message.status());

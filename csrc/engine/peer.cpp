@@ -17,11 +17,6 @@ using transport::OutMessage;
 
 namespace {
 
-constexpr size_t kMaxAbortText = 1024;
-// Limit of a message about the view, such as a report of many open operations of many
-// members.
-constexpr size_t kMaxView = size_t{64} << 20;
-
 // Kinds of messages that wait at a receiver which has not called. Results wait too, but
 // the log limits them (straggler/result_log.h).
 bool waits_for_call(FrameKind kind) {
@@ -287,7 +282,8 @@ bool Peer::notify(FrameKind kind, transport::Urgency urgency) {
 }
 
 void Peer::send_abort(Seq seq, const Status& why, uint64_t spared) {
-  const auto text = std::make_shared<Text>(why.message().substr(0, kMaxAbortText));
+  const auto text =
+      std::make_shared<Text>(why.message().substr(0, IncomingTexts::kMaxAbort));
   OutMessage m;
   m.header.kind = FrameKind::kAbort;
   m.header.epoch = *epoch_;
@@ -338,30 +334,6 @@ void Peer::send_view(membership::ViewStep step, std::vector<std::byte> message) 
   send(std::move(m));
 }
 
-Result<std::byte*> Peer::place_view(const FrameHeader& header) {
-  if (header.total_bytes > kMaxView) {
-    return Status(Code::kProtocol,
-                  concat("a message about the view of ", header.total_bytes, " bytes"));
-  }
-  auto& bytes = view_[static_cast<size_t>(lane_of(header.kind))];
-  // Grows as data arrives, so that an announced size alone allocates nothing.
-  if (header.offset == 0) bytes.clear();
-  if (header.offset != bytes.size()) {
-    return Status(Code::kProtocol, concat("byte ", header.offset,
-                                          " of a message about "
-                                          "the view after byte ",
-                                          bytes.size()));
-  }
-  bytes.resize(header.offset + header.payload_bytes);
-  return bytes.data() + header.offset;
-}
-
-std::optional<std::span<const std::byte>> Peer::read_view(
-    const FrameHeader& header) const {
-  if (header.offset + header.payload_bytes != header.total_bytes) return std::nullopt;
-  return view_[static_cast<size_t>(lane_of(header.kind))];
-}
-
 void Peer::send_notice(FrameKind kind, uint64_t seq, uint16_t shard, uint32_t view) {
   OutMessage m;
   m.header.kind = kind;
@@ -371,32 +343,6 @@ void Peer::send_notice(FrameKind kind, uint64_t seq, uint16_t shard, uint32_t vi
   m.header.view = view;
   m.priority = transport::kControlPriority;
   send(std::move(m));
-}
-
-Result<std::byte*> Peer::place_abort(const FrameHeader& header,
-                                     std::span<const std::byte> extension) {
-  if (header.offset == 0 && header.kind == FrameKind::kAbort) {
-    spared_ = 0;
-    if (!extension.empty() && extension.size() != sizeof spared_)
-      return Status(Code::kProtocol, concat("an abort with an extension of ",
-                                            extension.size(), " bytes"));
-    if (!extension.empty()) std::memcpy(&spared_, extension.data(), sizeof spared_);
-  }
-  auto& text = abort_text_[static_cast<size_t>(lane_of(header.kind))];
-  text.resize(std::min<uint64_t>(header.total_bytes, kMaxAbortText));
-  std::byte* const nowhere = nullptr;
-  if (header.offset + header.payload_bytes > text.size()) return nowhere;
-  return text.data() + header.offset;
-}
-
-std::optional<Status> Peer::read_abort(const FrameHeader& header, int32_t size) const {
-  if (header.offset + header.payload_bytes != header.total_bytes) return std::nullopt;
-  const auto& text = abort_text_[static_cast<size_t>(lane_of(header.kind))];
-  const bool is_known =
-      header.shard > 0 && header.shard <= static_cast<uint16_t>(Code::kInternal);
-  return Status(is_known ? static_cast<Code>(header.shard) : Code::kAborted,
-                printable({reinterpret_cast<const char*>(text.data()), text.size()}),
-                header.tag >= 0 && header.tag < size ? Rank(header.tag) : kNoRank);
 }
 
 }  // namespace aikido::engine

@@ -18,6 +18,7 @@
 #include "base/types.h"
 #include "collectives/operation_host.h"
 #include "engine/call_report.h"
+#include "engine/incoming_texts.h"
 #include "engine/receive_window.h"
 #include "engine/result_backlog.h"
 #include "engine/send_window.h"
@@ -106,21 +107,8 @@ class Peer {
   // `spared` need nothing more of this member. If two calls differ, an abort also
   // travels ahead of all later bulk data.
   void send_abort(Seq seq, const Status& why, uint64_t spared = 0);
-  // Receipt of an abort: the place for its text, and its status once the text is
-  // complete.
-  Result<std::byte*> place_abort(const transport::FrameHeader& header,
-                                 std::span<const std::byte> extension);
-  std::optional<Status> read_abort(const transport::FrameHeader& header,
-                                   int32_t size) const;
-  // The `spared` number of the last placed abort.
-  uint64_t spared() const { return spared_; }
-
   // Sends a message about the view. A kView goes ahead of everything else.
   void send_view(membership::ViewStep step, std::vector<std::byte> message);
-  // Receipt of a message about the view.
-  Result<std::byte*> place_view(const transport::FrameHeader& header);
-  std::optional<std::span<const std::byte>> read_view(
-      const transport::FrameHeader& header) const;
   // Sends a notice about collective `seq`.
   void send_notice(transport::FrameKind kind, uint64_t seq, uint16_t shard,
                    uint32_t view);
@@ -145,6 +133,7 @@ class Peer {
   straggler::UplinkEstimate uplink;
   collectives::Learnt learnt;
   straggler::ContributionShare share;
+  IncomingTexts texts;  // aborts and messages about the view
 
  private:
   bool is_receiving(transport::FrameKind kind, uint64_t number) const;
@@ -177,11 +166,8 @@ class Peer {
   ReceiveWindow early_results_;
   std::shared_ptr<Notice> notice_;
   std::optional<Status> give_up_reason_;
-  std::array<std::vector<std::byte>, transport::kNumLanes> abort_text_;  // by lane
-  uint64_t spared_ = 0;
   uint64_t acked_ = 0;
   std::set<uint64_t> failed_;  // local failures that it has not acknowledged
-  std::array<std::vector<std::byte>, transport::kNumLanes> view_;  // by lane
 };
 
 }  // namespace aikido::engine

@@ -262,10 +262,10 @@ TEST_CASE("an abort arrives with its code, culprit and sentence") {
   std::vector<Status> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     const auto& text = pair.b.messages[h.seq];
-    std::byte* place = *other.place_abort(h, {});
+    std::byte* place = *other.texts.place_abort(h, {});
     REQUIRE(place != nullptr);
     std::copy_n(text.data() + h.offset, h.payload_bytes, place);
-    if (const auto why = other.read_abort(h, 4)) read.push_back(*why);
+    if (const auto why = other.texts.read_abort(h, 4)) read.push_back(*why);
   };
   pair.peer.send_abort(Seq(5), Status(Code::kTimedOut, std::string(600, 'x'), Rank(3)));
   pair.peer.send_abort(Seq(6), Status(Code::kAborted, std::string(5000, 'y'), Rank(9)));
@@ -276,26 +276,6 @@ TEST_CASE("an abort arrives with its code, culprit and sentence") {
   CHECK(read[0].message() == std::string(600, 'x'));
   CHECK(read[1].culprit() == kNoRank);
   CHECK(read[1].message() == std::string(1024, 'y'));
-}
-
-TEST_CASE("an abort of the group says which calls it spares") {
-  Pair pair;
-  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, &pair.acked, 1, 1);
-  const uint64_t told = 7;
-  const auto extension = std::as_bytes(std::span(&told, 1));
-  FrameHeader h;
-  h.kind = FrameKind::kAbort;
-  h.total_bytes = 2000;
-  h.payload_bytes = 600;
-  REQUIRE(other.place_abort(h, extension).is_ok());
-  CHECK(other.spared() == 7);
-  h.offset = 600;  // only the first frame contains them
-  REQUIRE(other.place_abort(h, {}).is_ok());
-  CHECK(other.spared() == 7);
-  h.offset = 0;
-  REQUIRE(other.place_abort(h, {}).is_ok());
-  CHECK(other.spared() == 0);
-  CHECK(other.place_abort(h, extension.first(5)).status().code() == Code::kProtocol);
 }
 
 TEST_CASE("a peer that was never connected returns memory at once") {
@@ -324,10 +304,10 @@ TEST_CASE(
   Peer other(&pair.clock, &pair.epoch, &pair.a.num_called, &pair.acked, 0, 0);
   std::vector<std::pair<FrameKind, std::vector<std::byte>>> read;
   pair.b.on_end = [&](const FrameHeader& h) {
-    auto place = other.place_view(h);
+    auto place = other.texts.place_view(h);
     REQUIRE(place.is_ok());
     std::copy_n(pair.b.messages[0].data() + h.offset, h.payload_bytes, *place);
-    if (const auto bytes = other.read_view(h))
+    if (const auto bytes = other.texts.read_view(h))
       read.emplace_back(h.kind, std::vector(bytes->begin(), bytes->end()));
     CHECK(h.view == 0);
   };
@@ -343,33 +323,6 @@ TEST_CASE(
   CHECK(read[0].second == sent);
   CHECK(read[1].second == sent);
   CHECK(read[0].first != read[1].first);
-}
-
-TEST_CASE(
-    "a message about the view takes memory as it arrives, and its size is limited") {
-  uint32_t epoch = 1;
-  uint64_t called = 0;
-  const ManualClock clock;
-  Peer peer(&clock, &epoch, &called, &called, 1, 1);
-  FrameHeader h;
-  h.kind = FrameKind::kView;
-  h.total_bytes = size_t{64} << 20;
-  h.payload_bytes = 100;
-  REQUIRE(peer.place_view(h).is_ok());
-  CHECK_FALSE(peer.read_view(h));
-  h.offset = 100;
-  CHECK(peer.place_view(h).is_ok());
-  h.offset = 300;  // a gap before it
-  auto gap = peer.place_view(h);
-  REQUIRE_FALSE(gap.is_ok());
-  CHECK(gap.status().message() ==
-        "byte 300 of a message about the view after byte 200");
-  h.offset = 0;
-  CHECK(peer.place_view(h).is_ok());  // a new message
-  h.total_bytes += 1;
-  auto large = peer.place_view(h);
-  REQUIRE_FALSE(large.is_ok());
-  CHECK(large.status().code() == Code::kProtocol);
 }
 
 TEST_CASE("the number up to which a peer has acknowledged only grows") {
