@@ -234,7 +234,7 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   if (!found->operation) return nowhere;
   Operation& operation = *found->operation;
   if (!operation.is_started())
-    AIKIDO_TRY(peers_[from].admit(header, options_.operation.eager_bytes));
+    AIKIDO_TRY(peers_[from].early.admit(header, options_.operation.eager_bytes));
   auto place =
       place_frame(operation, from, header, found->rest, options_.name, options_.self);
   if (place) return *place;

@@ -39,7 +39,7 @@ void Group::retire(uint64_t seq) {
   const Operation& current = *it->second.operation;
   const auto* skippable = current.skippable();
   if (skippable != nullptr && !current.is_started() && skippable->is_closed())
-    for (Peer& p : peers_) p.note_dropped(seq);
+    for (Peer& p : peers_) p.early.note_dropped(seq);
   if (!current.is_over()) return;
   trace_.on_over(current);
   if (it->second.operation->has_failed()) {
@@ -100,7 +100,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (it->second.held) return start_held(it->second);
   if (operation.is_started()) return retire(seq.value);
   drop_incoming(seq.value);
-  for (Peer& p : peers_) p.note_dropped(seq.value);
+  for (Peer& p : peers_) p.early.note_dropped(seq.value);
   if (seq.value <= skipped_.through()) {  // nobody will call it
     calls_.erase(seq.value);
     return;

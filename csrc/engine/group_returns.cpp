@@ -88,7 +88,7 @@ void Group::drop_skipped(uint64_t seq, bool is_out) {
     auto* skippable = operation->skippable();
     if (number > seq) {
       if (!is_out || operation->has_failed() || skippable == nullptr) continue;
-      for (Peer& p : peers_) p.forget_results(number);
+      for (Peer& p : peers_) p.early.forget_results(number);
       skippable->start_over();
     } else if (operation->has_failed()) {
       calls_.on_failed_ahead_called();

@@ -84,7 +84,7 @@ void Group::on_install(const View& view) {
     if (operation->has_failed() || skippable == nullptr) continue;
     const uint64_t seq = operation->seq().value;
     if (!operation->is_started())
-      for (Peer& p : peers_) p.forget_results(seq);
+      for (Peer& p : peers_) p.early.forget_results(seq);
     skippable->on_view();
     retire(seq);
   }

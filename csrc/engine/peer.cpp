@@ -75,14 +75,13 @@ class Peer::Notice final : public transport::SendOwner {
 
 Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
            const uint64_t* acked, uint64_t window_bytes, uint64_t log_bytes)
-    : clock_(clock),
+    : early(window_bytes, log_bytes, called),
+      clock_(clock),
       epoch_(epoch),
       own_called_(called),
       report_(called),
       asked_{{{called}, {acked}}},
       window_(window_bytes),
-      early_(window_bytes),
-      early_results_(log_bytes),
       notice_(std::make_shared<Notice>(this)) {}
 
 transport::MessageId Peer::send(OutMessage&& message) {
@@ -192,24 +191,6 @@ void Peer::note_over(uint64_t seq, bool is_known) {
   } else {
     let_go(window_.on_over(seq));
   }
-}
-
-Status Peer::admit(const FrameHeader& header, size_t most_unasked) {
-  if (header.offset > 0) return Status::ok();
-  ReceiveWindow& window = header.kind == FrameKind::kResult ? early_results_ : early_;
-  // A kReady states the size that its sender can take. After a bare result header the
-  // data comes later.
-  const bool is_empty = header.kind == FrameKind::kReady || header.payload_bytes == 0;
-  // At most so much of a block is sent and kept before this member asks for it.
-  const uint64_t most =
-      header.kind == FrameKind::kData ? most_unasked : header.total_bytes;
-  const uint64_t bytes = is_empty ? 0 : std::min(header.total_bytes, most);
-  if (window.admit(header.seq, bytes, *own_called_)) return Status::ok();
-  return {Code::kProtocol,
-          concat("it sends more than its window for collectives that are not called "
-                 "here: ",
-                 window.ahead_bytes(), " bytes up to number ", header.seq, ", while ",
-                 *own_called_, " are called")};
 }
 
 void Peer::let_go(const std::vector<transport::MessageId>& ids) {

@@ -18,8 +18,8 @@
 #include "base/types.h"
 #include "collectives/operation_host.h"
 #include "engine/call_report.h"
+#include "engine/early_data.h"
 #include "engine/incoming_texts.h"
-#include "engine/receive_window.h"
 #include "engine/result_backlog.h"
 #include "engine/send_window.h"
 #include "membership/view_message.h"
@@ -72,12 +72,6 @@ class Peer {
   // The peer keeps no memory for collective `seq` any more. If the peer does not know
   // that yet (not `is_known`): not before it has acknowledged the collective.
   void note_over(uint64_t seq, bool is_known);
-  // A message for a collective begins to arrive. Fails if the peer may not send it
-  // before the call. `most_unasked`: bytes of a block that may be sent before they are
-  // requested.
-  Status admit(const transport::FrameHeader& header, size_t most_unasked);
-  // Contributions to collective `seq` are not kept here any more.
-  void note_dropped(uint64_t seq) { early_.on_over(seq); }
 
   // Reports the last collective called here to the peer, unless a frame reports it
   // within `wait`; see Note [reports of calls wait]. The report does not wake a
@@ -112,8 +106,6 @@ class Peer {
   // Sends a notice about collective `seq`.
   void send_notice(transport::FrameKind kind, uint64_t seq, uint16_t shard,
                    uint32_t view);
-  // Results of collective `seq` that were received may come again.
-  void forget_results(uint64_t seq) { early_results_.on_over(seq); }
 
   // Ends the link for a local reason, which becomes the reason of the loss that
   // follows.
@@ -134,6 +126,7 @@ class Peer {
   collectives::Learnt learnt;
   straggler::ContributionShare share;
   IncomingTexts texts;  // aborts and messages about the view
+  EarlyData early;      // for collectives that are not called here
 
  private:
   bool is_receiving(transport::FrameKind kind, uint64_t number) const;
@@ -162,8 +155,6 @@ class Peer {
   std::array<Asked, 2> asked_;  // for local calls, and for acknowledged results
   SendWindow window_;
   ResultBacklog results_;
-  ReceiveWindow early_;
-  ReceiveWindow early_results_;
   std::shared_ptr<Notice> notice_;
   std::optional<Status> give_up_reason_;
   uint64_t acked_ = 0;
