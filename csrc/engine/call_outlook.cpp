@@ -115,7 +115,7 @@ Status CallOutlook::hopeless(const collectives::SkippableOperation& operation) c
       absent = Rank(r);
   facts_.view().members.for_each([&](Rank r) {
     const Peer& p = facts_.peers[r];
-    if (p.is_lost() && first_loss.is_ok()) first_loss = p.loss;
+    if (p.is_lost() && first_loss.is_ok()) first_loss = p.end.loss;
     if (!p.is_lost() && r != facts_.options.self) is_alone = false;
     if (!p.is_lost() && facts_.view().takes_part(r, operation.seq())) here.insert(r);
   });
@@ -132,7 +132,7 @@ Status CallOutlook::hopeless(const collectives::SkippableOperation& operation) c
       facts_.view().takes_part(facts_.options.self, operation.seq());
   if (live < needed && takes_part && !operation.is_decided()) {
     Status cause = first_loss;
-    if (cause.is_ok() && absent != kNoRank) cause = facts_.peers[absent].loss;
+    if (cause.is_ok() && absent != kNoRank) cause = facts_.peers[absent].end.loss;
     if (cause.is_ok())
       cause = Status(Code::kPeerLost,
                      concat("rank ", absent.value, " did not answer in time"), absent);

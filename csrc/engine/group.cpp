@@ -301,7 +301,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
     case FrameKind::kHeartbeat:
       return send_clock(from, trace_.on_heartbeat(header));
     case FrameKind::kGoodbye:
-      peers_[from].has_left = true;
+      peers_[from].end.has_left = true;
       trace_.member_events().on_left(from);
       return;
     case FrameKind::kAskCalled:

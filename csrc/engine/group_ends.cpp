@@ -154,7 +154,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   if (seq == 0) {
     const auto told =
         why.with_context(concat("rank ", from.value, " gave the group up"));
-    if (told.code() == Code::kPeerLost) peers_[from].reason_to_leave = told;
+    if (told.code() == Code::kPeerLost) peers_[from].end.reason_to_leave = told;
     life_.note({told, peers_[from].texts.spared()});
     return;
   }
@@ -180,15 +180,15 @@ void Group::on_link_lost(Rank from, const Status& why) {
   end_as_heard();  // all its frames have been read
   peers_.on_lost(from, why);
   if (life_.is_leaving()) return;
-  if (!p.has_left) trace_.member_events().on_lost(from, p.loss);
+  if (!p.end.has_left) trace_.member_events().on_lost(from, p.end.loss);
   const TimePoint now = clock_->now();
   if (!policies_.is_empty()) view_change_.on_lost(from, now);
-  if (p.has_left) peers_.grace().begin(now);
+  if (p.end.has_left) peers_.grace().begin(now);
   check_all_lost();
   release_held_back();
   send_seals();
-  mailbox_.on_peer_lost(from, p.loss);
-  if (!p.has_left) mailbox_.fail_receives(kNoRank, p.loss);
+  mailbox_.on_peer_lost(from, p.end.loss);
+  if (!p.end.has_left) mailbox_.fail_receives(kNoRank, p.end.loss);
 }
 
 void Group::check_all_lost() {
@@ -222,7 +222,7 @@ void Group::check_lost(Operation& operation) {
   const bool may_wait = !operation.is_started();
   if (!may_wait) end_by_loss(operation, peers_.death());
   for (const Rank rank : operation.missing())
-    end_by_loss(operation, may_wait ? peers_[rank].loss : peers_.loss(rank));
+    end_by_loss(operation, may_wait ? peers_[rank].end.loss : peers_.loss(rank));
 }
 
 // The deadline has passed, so there is no time to wait for the reason of a leave.

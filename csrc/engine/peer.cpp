@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/text.h"
@@ -73,6 +74,8 @@ class Peer::Notice final : public transport::SendOwner {
   Peer* peer_;
 };
 
+static_assert(!std::is_move_constructible_v<Peer>);
+
 Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
            const uint64_t* acked, uint64_t window_bytes, uint64_t log_bytes)
     : early(window_bytes, log_bytes, called),
@@ -91,7 +94,7 @@ transport::MessageId Peer::send(OutMessage&& message) {
     return 0;
   }
   const uint64_t seq = message.header.seq, charge = charge_of(message);
-  const bool is_up = !is_lost() && !give_up_reason_;
+  const bool is_up = !is_lost() && !end.given_up;
   const bool is_result = message.header.kind == FrameKind::kResult && charge > 0;
   message.is_held = is_up && (is_result ? is_held_result(seq)
                                         : waits_for_call(message.header.kind) &&
@@ -144,13 +147,13 @@ void Peer::finish() {
 }
 
 void Peer::give_up(const Status& why) {
-  if (!link_ || is_lost() || give_up_reason_) return;
-  give_up_reason_ = why;
+  if (!link_ || is_lost() || end.given_up) return;
+  end.given_up = why;
   link_->hang_up();
 }
 
 void Peer::set_lost(const Status& why) {
-  loss = why;
+  end.loss = why;
   window_.clear();
   results_.clear();
 }

@@ -29,6 +29,21 @@
 
 namespace aikido::engine {
 
+// End of the membership of a peer, with the reasons that are known.
+//
+//   connected --goodbye--> left --link is down--> lost
+//   connected --give_up()--> given up --link is down--> lost
+//   connected --link is down--> lost
+struct PeerEnd {
+  bool has_left = false;
+  std::optional<Status> reason_to_leave;  // a loss that the peer has reported
+  std::optional<Status> given_up;         // reason of Peer::give_up()
+  Status loss;                            // reason of Peer::set_lost(); ok before
+
+  bool is_lost() const { return !loss.is_ok(); }
+};
+
+// Stays where it is: its link and its notices point to it.
 class Peer {
  public:
   // These outlive the peer: `clock`; `epoch` of the view; `called`, the highest
@@ -37,8 +52,6 @@ class Peer {
   // called, and `log_bytes` limits the results.
   Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
        const uint64_t* acked, uint64_t window_bytes, uint64_t log_bytes);
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
 
   void attach(std::unique_ptr<transport::Link> link) { link_ = std::move(link); }
   bool is_connected() const { return link_ != nullptr; }
@@ -110,17 +123,11 @@ class Peer {
   // Ends the link for a local reason, which becomes the reason of the loss that
   // follows.
   void give_up(const Status& why);
-  const Status& reason_of_loss(const Status& why) const {
-    return give_up_reason_ ? *give_up_reason_ : why;
-  }
   // The link is down.
   void set_lost(const Status& why);
-  bool is_lost() const { return !loss.is_ok(); }
+  bool is_lost() const { return end.is_lost(); }
 
-  bool has_left = false;
-  // The lost member was its reason for leaving.
-  std::optional<Status> reason_to_leave;
-  Status loss;  // reason of set_lost(); ok before
+  PeerEnd end;
   // Estimates from the peer's contributions while it owns nothing.
   straggler::UplinkEstimate uplink;
   collectives::Learnt learnt;
@@ -156,7 +163,6 @@ class Peer {
   SendWindow window_;
   ResultBacklog results_;
   std::shared_ptr<Notice> notice_;
-  std::optional<Status> give_up_reason_;
   uint64_t acked_ = 0;
   std::set<uint64_t> failed_;  // local failures that it has not acknowledged
 };

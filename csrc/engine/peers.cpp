@@ -26,11 +26,11 @@ void Peers::attach(Rank rank, std::unique_ptr<transport::Link> link) {
 
 void Peers::on_lost(Rank rank, const Status& why) {
   Peer& p = (*this)[rank];
-  if (p.has_left) {
-    p.set_lost(p.reason_to_leave.value_or(left_member(rank, group_)));
+  if (p.end.has_left) {
+    p.set_lost(p.end.reason_to_leave.value_or(left_member(rank, group_)));
   } else {
-    p.set_lost(lost_member(rank, group_, p.reason_of_loss(why)));
-    last_loss_ = p.loss;
+    p.set_lost(lost_member(rank, group_, p.end.given_up.value_or(why)));
+    last_loss_ = p.end.loss;
   }
   is_anybody_lost_ = true;
   heartbeats_.remove(rank);
@@ -38,19 +38,19 @@ void Peers::on_lost(Rank rank, const Status& why) {
 
 bool Peers::has_gone(Rank rank) const {
   const Peer& p = (*this)[rank];
-  return p.has_left || p.is_lost();
+  return p.end.has_left || p.is_lost();
 }
 
 Status Peers::loss(Rank rank) const {
   const Peer& p = (*this)[rank];
   const auto silence = heartbeats_.silence(rank);
-  if (p.is_lost() || !silence) return p.loss;
+  if (p.is_lost() || !silence) return p.end.loss;
   return silent_member(rank, group_, *silence);
 }
 
 Status Peers::death() const {
   for (const Peer& p : peers_)
-    if (p.is_lost() && !p.has_left) return p.loss;
+    if (p.is_lost() && !p.end.has_left) return p.end.loss;
   return {};
 }
 

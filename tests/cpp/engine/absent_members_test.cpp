@@ -73,6 +73,6 @@ TEST_CASE("members that cannot be reached are not expected back") {
   CHECK(c.expected() == set_of(kSize, {2, 3}));
   c.peers->on_lost(Rank(3), Status(Code::kPeerLost, "reset"));
   CHECK(c.expected() == set_of(kSize, {2}));
-  (*c.peers)[Rank(2)].has_left = true;
+  (*c.peers)[Rank(2)].end.has_left = true;
   CHECK(c.expected().count() == 0);
 }

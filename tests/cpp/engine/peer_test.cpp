@@ -246,14 +246,14 @@ TEST_CASE("a peer that asks is told when the call was made, whatever is on its w
 
 TEST_CASE("a peer that is given up is lost for the given reason") {
   Pair pair;
-  const Status other(Code::kPeerLost, "closed");
-  CHECK(pair.peer.reason_of_loss(other).message() == "closed");
+  CHECK_FALSE(pair.peer.end.given_up);
   pair.peer.give_up(Status(Code::kPeerLost, "enough"));
   pair.peer.give_up(Status(Code::kPeerLost, "enough again"));
   pair.network.pump();
   CHECK(pair.a.times_lost == 1);
   CHECK(pair.b.times_lost == 1);
-  CHECK(pair.peer.reason_of_loss(other).message() == "enough");
+  REQUIRE(pair.peer.end.given_up);
+  CHECK(pair.peer.end.given_up->message() == "enough");
 }
 
 TEST_CASE("an abort arrives with its code, culprit and sentence") {

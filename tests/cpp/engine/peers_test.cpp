@@ -39,7 +39,7 @@ struct Case {
     }
   }
   void leave(Rank rank) {
-    peers[rank].has_left = true;
+    peers[rank].end.has_left = true;
     peers.on_lost(rank, Status(Code::kPeerLost, "closed"));
   }
   void die(Rank rank) { peers.on_lost(rank, Status(Code::kPeerLost, "reset")); }
@@ -85,7 +85,8 @@ TEST_CASE("a member that has left is no death") {
 
 TEST_CASE("a member that left for a loss passes its reason on") {
   Case c;
-  c.peers[Rank(2)].reason_to_leave = Status(Code::kPeerLost, "rank 3 died", Rank(3));
+  c.peers[Rank(2)].end.reason_to_leave =
+      Status(Code::kPeerLost, "rank 3 died", Rank(3));
   c.leave(Rank(2));
   CHECK(c.peers.loss(Rank(2)).culprit() == Rank(3));
 }
