@@ -412,12 +412,12 @@ uint64_t Communicator::num_calls() const {
 
 uint64_t Communicator::committed_ahead() const {
   const std::lock_guard lock(mutex_);
-  return std::max(group_->known_up_to(), num_calls_) - num_calls_;
+  return std::max(group_->own_state().known_up_to(), num_calls_) - num_calls_;
 }
 
 uint64_t Communicator::called_ahead() const {
   const std::lock_guard lock(mutex_);
-  return std::max(group_->called_elsewhere(), num_calls_) - num_calls_;
+  return std::max(group_->own_state().called_elsewhere(), num_calls_) - num_calls_;
 }
 
 std::string Communicator::sharing_failure() const {

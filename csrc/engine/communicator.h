@@ -111,7 +111,7 @@ class Communicator final : private transport::Doorkeeper {
   // Number of operations that another member has called and this member has not. These
   // operations may be uncommitted.
   uint64_t called_ahead() const;
-  MemberState member_state() const { return group_->member_state(); }
+  MemberState member_state() const { return group_->own_state().member_state(); }
   const GroupCounters& counters() const { return group_->counters(); }
   // Reason why a member on this host that this member dialled does not share memory
   // with it, although it should. Empty: no such failure is known.

@@ -91,6 +91,8 @@ Group::Group(const Clock* clock, GroupOptions options)
       absent_(options_.self, options_.size, options_.heartbeat.timeout),
       owners_(options_.self, options_.size,
               {clock_, &peers_, &policies_, &view_change_, &trace_.member_events()}),
+      results_({&options_, &marks_, &peers_, &view_change_, &own_state_, &absent_,
+                &life_, &outlook_, &skipped_}),
       reports_(facts()),
       outlook_(facts()) {
   view_change_.set_patience(options_.heartbeat.timeout);
@@ -168,7 +170,7 @@ void Group::refuse(const Status& why, bool tells) {
   if (it != calls_.end()) {
     fail(*it->second.operation, why, tells && !life_.has_ended());
   } else {
-    if (tells && !life_.has_ended()) tell_abort(seq, why);
+    if (tells && !life_.has_ended()) peers_.send_abort(seq, why);
     calls_.fail_ahead(seq, why);
   }
   Call nothing;
@@ -221,7 +223,7 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   trace_.on_frame_begin(from, header);
   note_acked(from, header.called + static_cast<uint64_t>(int64_t{header.acked}));
   if (is_abort(header.kind)) {
-    if (header.seq > marks_.called + kMaxFailedAhead)
+    if (header.seq > marks_.called + Peers::kMaxFailedAhead)
       return too_far_ahead(header.seq, marks_.called);
     return peers_[from].texts.place_abort(header, extension);
   }
@@ -269,7 +271,7 @@ Result<FoundCall> Group::find(Rank from, const FrameHeader& header,
   const auto& theirs = *decoded;
   if (it == calls_.end()) {
     if (!theirs) return Status(Code::kProtocol, "a message without its beginning");
-    if (calls_.num_failed_ahead() > 2 * kMaxFailedAhead ||
+    if (calls_.num_failed_ahead() > 2 * Peers::kMaxFailedAhead ||
         policies_.size() > kMaxPolicies) {
       return Status(Code::kProtocol,
                     "too many policies, or failures ahead of our calls");

@@ -24,12 +24,11 @@
 #include "engine/group_reports.h"
 #include "engine/group_trace.h"
 #include "engine/lifecycle.h"
-#include "engine/member_state.h"
 #include "engine/operation_services.h"
 #include "engine/own_state.h"
 #include "engine/peers.h"
 #include "engine/policy_table.h"
-#include "engine/result_keeper.h"
+#include "engine/results_for_others.h"
 #include "engine/shard_owners.h"
 #include "engine/skipped_calls.h"
 #include "engine/watermarks.h"
@@ -101,19 +100,11 @@ class Group final : public transport::Timed,
   // After each batch of calls: announces the calls that no frame has announced.
   void end_turn();
 
-  // Up to this number all operations were called here or are committed. Any thread.
-  uint64_t known_up_to() const { return own_state_.known_up_to(); }
-  // Highest number that another member has called. Any thread.
-  uint64_t called_elsewhere() const { return own_state_.called_elsewhere(); }
-  // State of this member in the view of skippable operations. Any thread.
-  MemberState member_state() const { return own_state_.member_state(); }
+  const OwnState& own_state() const { return own_state_; }
   const GroupCounters& counters() const { return services_.counters(); }
   const GroupTrace& trace() const { return trace_; }
 
  private:
-  // Limit for a member that does not call, for example because it is stopped.
-  static constexpr uint64_t kMaxFailedAhead = 1 << 14;
-
   // LinkHandler
   Result<std::byte*> on_frame_begin(Rank from, const transport::FrameHeader& header,
                                     std::span<const std::byte> extension) override;
@@ -141,11 +132,9 @@ class Group final : public transport::Timed,
   void tell_called();
   bool may_report_late(Rank to) const;
   void fail(collectives::Operation& operation, const Status& why, bool tell);
-  void drop_incoming(uint64_t seq);
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
   void check_past(Rank from, uint64_t seq, std::span<const std::byte> extension);
-  void tell_abort(Seq seq, const Status& why, uint64_t spared = 0);
   void end_group(const Status& why, uint64_t spared);
   void end_as_heard();
   void on_abort(Rank from, uint64_t seq, const Status& why);
@@ -155,8 +144,9 @@ class Group final : public transport::Timed,
   void end_by_loss(collectives::Operation& operation, const Status& loss);
   void check_all_lost();
   GroupFacts facts() const {
-    return {*clock_,      options_,   marks_,  peers_,  calls_,   policies_,
-            view_change_, own_state_, absent_, keeper_, skipped_, life_};
+    return {*clock_, options_,          marks_,       peers_,
+            calls_,  policies_,         view_change_, own_state_,
+            absent_, results_.keeper(), skipped_,     life_};
   }
   void beat(TimePoint now);
   void send_clock(Rank to, std::optional<transport::OutMessage> word);
@@ -173,11 +163,6 @@ class Group final : public transport::Timed,
   void stay_excluded_if_full();
   void send_seals();
   void release_held_back();
-  // Results for other members (group_views.cpp).
-  void keep(const std::shared_ptr<collectives::SkippableOperation>& operation);
-  void trim_kept();
-  void note_failed(uint64_t seq, const Status& why);
-  void tell_failed();
   void update_acked();
   void start_held(ActiveCall& active);
   void start_barriers();
@@ -199,7 +184,7 @@ class Group final : public transport::Timed,
   OwnState own_state_;
   AbsentMembers absent_;
   ShardOwners owners_;
-  ResultKeeper keeper_;
+  ResultsForOthers results_;
   SkippedCalls skipped_;
   std::vector<Seal> seals_;
   Lifecycle life_;

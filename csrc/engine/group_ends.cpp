@@ -45,7 +45,7 @@ void Group::retire(uint64_t seq) {
   if (it->second.operation->has_failed()) {
     services_.counters().failures.fetch_add(1, std::memory_order_relaxed);
     // Frames still in arrival must not touch the caller's memory again.
-    drop_incoming(seq);
+    peers_.drop_incoming(seq);
   } else {
     if (skippable != nullptr && skippable->was_skipped())
       services_.counters().skipped_own.fetch_add(1, std::memory_order_relaxed);
@@ -64,7 +64,8 @@ void Group::retire(uint64_t seq) {
       p.note_over(seq, !operation->has_failed() || !call.is_partial());
   }
   const bool is_kept = !operation->has_failed() && call.is_agreed();
-  if (is_kept) keep(shared_skippable(operation));
+  if (is_kept && results_.keep(shared_skippable(operation)))
+    owners_.on_result(call.policy.rebalance);
   calls_.retire(it);
   update_acked();
   if (is_kept) note_full(operation->call().bytes());
@@ -79,27 +80,20 @@ void Group::fail_everywhere(Seq seq, const Status& why) {
   fail(*operation, why, true);
 }
 
-void Group::drop_incoming(uint64_t seq) {
-  for (Peer& p : peers_) {
-    for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})
-      p.drop_incoming(kind, seq);
-  }
-}
-
 void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.has_failed() || operation.is_over()) return;
   const Seq seq = operation.seq();
   if (why.code() == Code::kPeerLost) peers_.note_loss(why);
-  if (operation.call().is_partial()) note_failed(seq.value, why);
+  if (operation.call().is_partial()) results_.note_failed(seq.value, why);
   // The others go on without an excluded member, so they are not told.
   const bool is_out = operation.call().is_partial() && view_change_.is_removed();
-  if (tell && !is_out) tell_abort(seq, why);
+  if (tell && !is_out) peers_.send_abort(seq, why);
   operation.fail(why);
   const auto it = calls_.find(seq.value);
   if (it == calls_.end()) return;
   if (it->second.held) return start_held(it->second);
   if (operation.is_started()) return retire(seq.value);
-  drop_incoming(seq.value);
+  peers_.drop_incoming(seq.value);
   for (Peer& p : peers_) p.early.note_dropped(seq.value);
   if (seq.value <= skipped_.through()) {  // nobody will call it
     calls_.erase(seq.value);
@@ -136,19 +130,6 @@ void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> exten
   abort(found_too_late(why, options_.name));
 }
 
-void Group::tell_abort(Seq seq, const Status& why, uint64_t spared) {
-  for (int32_t r = 0; r < options_.size; ++r) {
-    if (Rank(r) == options_.self) continue;
-    Peer& p = peers_[Rank(r)];
-    if (seq.value > p.called() + kMaxFailedAhead) {
-      p.give_up(Status(Code::kPeerLost, concat("it has not called for more than ",
-                                               kMaxFailedAhead, " failed calls")));
-    } else {
-      p.send_abort(seq, why, spared);
-    }
-  }
-}
-
 // seq 0 ends the whole group.
 void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   if (seq == 0) {
@@ -164,7 +145,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     if (operation->call().is_partial() && !view().has(from)) return;
     fail(*operation, why, false);
   } else if (seq > marks_.called) {
-    note_failed(seq, why);
+    results_.note_failed(seq, why);
     calls_.fail_ahead(Seq(seq), why);
     update_acked();
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
@@ -279,7 +260,7 @@ void Group::end_group(const Status& why, uint64_t spared) {
     ending.push_back(operation);
     told = std::min(told, seq - 1);
   }
-  if (is_first) tell_abort(Seq(0), why, told);
+  if (is_first) peers_.send_abort(Seq(0), why, told);
   for (const auto& operation : ending) fail(*operation, why, !is_first);
   if (is_first) mailbox_.fail_all(why);
 }
@@ -293,7 +274,7 @@ void Group::leave() {
   end_as_heard();
   // Members that do not know the reason yet would blame this member.
   const auto& loss = peers_.reason_to_leave();
-  if (!life_.has_ended() && loss) tell_abort(Seq(0), *loss);
+  if (!life_.has_ended() && loss) peers_.send_abort(Seq(0), *loss);
   if (!life_.has_ended())
     life_.end(
         Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down")));

@@ -74,7 +74,7 @@ Status Group::skip_through(Seq upto) {
   drop_skipped(seq, is_out);
   marks_.acked = is_out ? seq : std::max(marks_.acked, seq);
   update_known();
-  trim_kept();
+  results_.trim();
   own_state_.publish(view_change_.is_removed());
   if (is_out) view_change_.rejoin(clock_->now());
   return {};
@@ -100,7 +100,7 @@ void Group::drop_skipped(uint64_t seq, bool is_out) {
       retire(number);
     }
   }
-  if (is_out) keeper_.clear();
+  if (is_out) results_.clear();
 }
 
 // The first frame of an operation that was skipped before any frame of it came.
@@ -118,7 +118,7 @@ void Group::skip_unheard(const std::shared_ptr<Operation>& operation) {
              " with the state of another rank; only all_reduces that may skip may lie "
              "between a rank and the state that it copies"),
       options_.self);
-  tell_abort(Seq(seq), why);
+  peers_.send_abort(Seq(seq), why);
   calls_.erase(seq);
 }
 

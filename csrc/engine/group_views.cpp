@@ -8,7 +8,6 @@
 #include <limits>
 #include <utility>
 
-#include "base/mutation.h"
 #include "collectives/shard_plan.h"
 #include "engine/group.h"
 
@@ -76,7 +75,7 @@ void Group::on_install(const View& view) {
   absent_.on_view(view, reports_.received_by_all(), clock_->now())
       .for_each([&](Rank back) { policies_.forget_skips(back); });
   if (view.has(options_.self)) own_state_.forgive();
-  const auto results = keeper_.results();
+  const auto results = results_.keeper().results();
   for (const auto& [seq, kept] : results) kept.operation->on_view();
   for (const auto& [seq, operation] : calls_.sending()) operation->on_view();
   for (const auto& operation : calls_.operations()) {
@@ -88,10 +87,10 @@ void Group::on_install(const View& view) {
     skippable->on_view();
     retire(seq);
   }
-  tell_failed();
+  results_.tell_failed();
   check_all_lost();
   update_known();
-  trim_kept();
+  results_.trim();
   stay_excluded_if_full();
   own_state_.publish(view_change_.is_removed());
   release_held_back();
@@ -127,7 +126,7 @@ void Group::update_acked() {
     if (next != nullptr && !next->is_committed() && !next->has_failed()) break;
   }
   if (marks_.acked == before) return;
-  trim_kept();
+  results_.trim();
   for (Peer& p : peers_) p.answer();
   send_seals();
 }
@@ -138,7 +137,7 @@ void Group::note_acked(Rank from, uint64_t acked) {
   // Messages on their way to this member are not needed any more. Strict calls have
   // none.
   std::vector<std::shared_ptr<collectives::SkippableOperation>> over;
-  const auto& results = keeper_.results();
+  const auto& results = results_.keeper().results();
   for (auto it = results.upper_bound(before); it != results.end() && it->first <= acked;
        ++it)
     over.push_back(it->second.operation);
@@ -152,78 +151,9 @@ void Group::note_acked(Rank from, uint64_t acked) {
     operation->on_acked(from);
     retire(operation->seq().value);
   }
-  trim_kept();
+  results_.trim();
   update_known();
   send_seals();
-}
-
-// A failed operation counts as acknowledged, but has no result. A member that has not
-// called it does not know if it may skip.
-void Group::note_failed(uint64_t seq, const Status& why) {
-  if (!own_state_.refusal() && !life_.has_ended()) keeper_.note_failed(seq, why);
-}
-
-// Note [an error reaches all members]
-// If a call fails, all members get the error, except those without a connection. Such a
-// member would wait for a result that no member makes, and in the end the others would
-// wait for its next call. Rule: members that took part in a failed call report the
-// error again in each new view. They send it to the members that may still wait for the
-// result, unless a holder can send it.
-void Group::tell_failed() {
-  if (mutated(Mutation::kFailureToldOnce)) return;
-  for (const auto& [seq, why] : keeper_.failures()) {
-    const auto& held = view().held;
-    const bool is_held = std::any_of(held.begin(), held.end(),
-                                     [&](const auto& h) { return h.seq == seq; });
-    // For members that joined later, the operation may have failed only for them.
-    if (is_held || !view().takes_part(options_.self, seq)) continue;
-    // The receiver may have the result by now. For it, this is no sign of different
-    // calls.
-    const bool is_other = why.code() == Code::kInvalidArgument;
-    const Status again =
-        is_other ? Status(Code::kAborted, why.message(), why.culprit()) : why;
-    view().members.for_each([&](Rank r) {
-      Peer& p = peers_[r];
-      const bool is_near = seq.value <= p.called() + kMaxFailedAhead;
-      if (r != options_.self && !p.is_lost() && is_near &&
-          peers_.acked_by(r) < seq.value)
-        p.send_abort(seq, again);
-    });
-  }
-}
-
-void Group::keep(const std::shared_ptr<collectives::SkippableOperation>& operation) {
-  if (options_.size == 1 || mutated(Mutation::kFreeResultEarly)) return;
-  keeper_.keep(operation, outlook_.charge_of(*operation));
-  trim_kept();
-  owners_.on_result(operation->call().policy.rebalance);
-}
-
-// Forgets results that all members have. For excluded members that may return, results
-// are kept within the limit of the log.
-void Group::trim_kept() {
-  // An excluded member must still be able to report its exposed results, and a reported
-  // result may be wanted in the next view.
-  if ((keeper_.is_empty() && !skipped_.has_unheard()) || view_change_.is_removed() ||
-      view_change_.is_promised())
-    return;
-  ResultKeeper::Acknowledged upto{marks_.acked, marks_.acked};
-  for (int32_t r = 0; r < options_.size; ++r) {
-    const Peer& p = peers_[Rank(r)];
-    if (Rank(r) == options_.self || p.is_lost()) continue;
-    if (view().has(Rank(r))) {
-      upto.members = std::min(upto.members, p.acked());
-    } else {
-      upto.returning = std::min(upto.returning, absent_.return_floor(Rank(r)));
-    }
-  }
-  skipped_.forget(upto.members);
-  // Operations that were in progress when the others began to hold calls back need room
-  // too.
-  const uint64_t limit =
-      options_.log_bytes +
-      (outlook_.expected_back().count() > 0 ? options_.log_bytes / 2 : 0);
-  keeper_.release(upto, limit);
 }
 
 }  // namespace aikido::engine

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/text.h"
 #include "engine/failures.h"
 
 namespace aikido::engine {
@@ -68,6 +69,27 @@ const std::optional<Status>& Peers::reason_to_leave() {
   if (!last_loss_ && missed_ != kNoRank && heartbeats_.silence(missed_))
     last_loss_ = loss(missed_);
   return last_loss_;
+}
+
+void Peers::send_abort(Seq seq, const Status& why, uint64_t spared) {
+  for (int32_t r = 0; r < static_cast<int32_t>(peers_.size()); ++r) {
+    if (Rank(r) == self_) continue;
+    Peer& p = (*this)[Rank(r)];
+    if (seq.value > p.called() + kMaxFailedAhead) {
+      p.give_up(Status(Code::kPeerLost, concat("it has not called for more than ",
+                                               kMaxFailedAhead, " failed calls")));
+    } else {
+      p.send_abort(seq, why, spared);
+    }
+  }
+}
+
+void Peers::drop_incoming(uint64_t seq) {
+  using transport::FrameKind;
+  for (Peer& p : peers_) {
+    for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})
+      p.drop_incoming(kind, seq);
+  }
 }
 
 }  // namespace aikido::engine

@@ -27,6 +27,10 @@ namespace aikido::engine {
 
 class Peers {
  public:
+  // Limit of the failed calls that a member has not called, for example because it is
+  // stopped.
+  static constexpr uint64_t kMaxFailedAhead = 1 << 14;
+
   struct Settings {
     std::string group;  // name in messages
     Rank self;
@@ -89,6 +93,12 @@ class Peers {
   }
   // Ranks of `awaited` that have not called collective `seq`, as far as known.
   std::vector<Rank> not_called(std::vector<Rank> awaited, uint64_t seq) const;
+
+  // Sends an abort to all other members (Peer::send_abort). A member that has not
+  // called for more than kMaxFailedAhead failed calls is given up.
+  void send_abort(Seq seq, const Status& why, uint64_t spared = 0);
+  // Discards the payloads of collective `seq` that are being received.
+  void drop_incoming(uint64_t seq);
 
   // The last loss of a member, or of a call that failed for a loss. Another member may
   // report a loss before the connection ends here. nullopt: none since forgive().

@@ -155,7 +155,7 @@ TEST_CASE("a call that is held back for a member that is refused goes on at once
   REQUIRE(answers[0]->outcome.skipped == std::vector<Rank>{Rank(2)});
   const auto missed = call_until_held(cluster, call, milliseconds(100));
   REQUIRE(cluster.run_until_done(missed.back(), milliseconds(900)));
-  CHECK(cluster.group(2).member_state() == MemberState::kRefused);
+  CHECK(cluster.group(2).own_state().member_state() == MemberState::kRefused);
   CHECK(all_ok(missed.back()));
   // It copies a state, and takes part again.
   cluster.run_for(milliseconds(20));
@@ -164,7 +164,7 @@ TEST_CASE("a call that is held back for a member that is refused goes on at once
   REQUIRE(cluster.group(2).skip_through(seq).is_ok());
   cluster.group(2).end_turn();
   cluster.run_for(milliseconds(50));
-  CHECK(cluster.group(2).member_state() == MemberState::kMember);
+  CHECK(cluster.group(2).own_state().member_state() == MemberState::kMember);
   answers = call_all(cluster, call, {0, 1, 2});
   REQUIRE(cluster.run_until_done(answers, milliseconds(3000)));
   CHECK(all_ok(answers));
@@ -236,7 +236,7 @@ TEST_CASE("an excluded member with a result ends at once if its group cannot go 
   REQUIRE(cluster.run_until_done(answers, milliseconds(900)));
   REQUIRE(is_out(cluster, 3));
   cluster.run_for(milliseconds(1000));
-  REQUIRE(cluster.group(3).member_state() == MemberState::kReturning);
+  REQUIRE(cluster.group(3).own_state().member_state() == MemberState::kReturning);
   for (const int32_t r : {0, 1, 2}) cluster.group(r).leave();
   cluster.run_for(milliseconds(10));
   for (const int32_t r : {0, 1, 2}) cluster.group(r).close_links();

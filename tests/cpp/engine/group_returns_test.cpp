@@ -58,8 +58,8 @@ TEST_CASE("a member with a full log is excluded without a wait, and rejoins") {
   const Call call = leaving_call(500);
   const uint64_t seq = fill_log(cluster, call, milliseconds(60));
   CHECK_FALSE(cluster.group(0).view().has(Rank(3)));
-  CHECK(cluster.group(0).member_state() == MemberState::kMember);
-  CHECK(cluster.group(3).member_state() == MemberState::kRefused);
+  CHECK(cluster.group(0).own_state().member_state() == MemberState::kMember);
+  CHECK(cluster.group(3).own_state().member_state() == MemberState::kRefused);
   // The errors of its calls say what to do.
   const auto fails = call_all(cluster, call, {3});
   REQUIRE(cluster.run_until_done(fails, milliseconds(10)));
@@ -71,7 +71,7 @@ TEST_CASE("a member with a full log is excluded without a wait, and rejoins") {
   REQUIRE(cluster.group(3).skip_through(Seq(seq)).is_ok());
   cluster.group(3).end_turn();
   cluster.run_for(milliseconds(1000));
-  CHECK(cluster.group(3).member_state() == MemberState::kMember);
+  CHECK(cluster.group(3).own_state().member_state() == MemberState::kMember);
   for (int32_t r = 0; r < 4; ++r) CHECK(cluster.group(r).view().has(Rank(3)));
   for (int i = 0; i < 3; ++i) {
     const auto answers = call_all(cluster, call, {0, 1, 2, 3});
@@ -154,7 +154,7 @@ TEST_CASE(
   const Call call = leaving_call(500);
   const uint64_t seq = fill_log(cluster, call, milliseconds(60));
   cluster.run_for(milliseconds(50));
-  REQUIRE(cluster.group(3).member_state() == MemberState::kRefused);
+  REQUIRE(cluster.group(3).own_state().member_state() == MemberState::kRefused);
   // A state that no member can acknowledge any more.
   cluster.group(0).seal({Seq(seq + 1), Rank(3), 7});
   const auto word = cluster.receive(3, 0, 7, sizeof(int64_t));
@@ -166,7 +166,7 @@ TEST_CASE(
   std::memcpy(&value, word->output.data(), sizeof value);
   CHECK(value == -1);
   cluster.run_for(milliseconds(1000));
-  CHECK(cluster.group(3).member_state() == MemberState::kEnded);
+  CHECK(cluster.group(3).own_state().member_state() == MemberState::kEnded);
   const auto later = call_all(cluster, call, {3});
   REQUIRE(cluster.run_until_done(later, milliseconds(150)));
   CHECK(later[0]->status.culprit() == Rank(1));
@@ -210,7 +210,7 @@ TEST_CASE(
   REQUIRE(cluster.run_until_done(answers, milliseconds(4000)));
   CHECK(all_ok(answers));
   CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(3)});
-  CHECK(cluster.group(3).known_up_to() == 2);
+  CHECK(cluster.group(3).own_state().known_up_to() == 2);
   for (const int32_t r : {0, 1, 2}) cluster.network.set_rate(Rank(r), Rank(3), 0);
   answers = call_all(cluster, call, {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(2000)));

@@ -327,7 +327,7 @@ TEST_CASE(
     CHECK(answers[static_cast<size_t>(r)]->status.code() == Code::kPeerLost);
   REQUIRE_FALSE(cluster.group(1).view().has(Rank(0)));
   cluster.run_for(milliseconds(12'000));
-  CHECK(cluster.group(0).member_state() == engine::MemberState::kRefused);
+  CHECK(cluster.group(0).own_state().member_state() == engine::MemberState::kRefused);
   const auto later = call_all(cluster, call, {0});
   REQUIRE(cluster.run_until_done(later, milliseconds(10)));
   CHECK(later[0]->status.code() == Code::kPeerLost);

@@ -25,9 +25,14 @@ struct Case {
               {"test", Rank(0), 4, {seconds(1), seconds(3)}, 1 << 10, 1 << 10},
               {&epoch, &marks}};
 
+  std::vector<testing::SpyLink*> links;  // of ranks 1, 2, 3
+
   Case() {
-    for (int32_t r = 1; r < 4; ++r)
-      peers.attach(Rank(r), std::make_unique<testing::SpyLink>());
+    for (int32_t r = 1; r < 4; ++r) {
+      auto link = std::make_unique<testing::SpyLink>();
+      links.push_back(link.get());
+      peers.attach(Rank(r), std::move(link));
+    }
   }
   // All ranks except `silent` are heard.
   void pass(Duration time, Rank silent = kNoRank) {
@@ -136,4 +141,25 @@ TEST_CASE("members that have called are no longer awaited") {
   c.peers[Rank(2)].note_called(4);
   CHECK(c.peers.not_called({Rank(1), Rank(2), Rank(3)}, 5) ==
         std::vector{Rank(2), Rank(3)});
+}
+
+TEST_CASE("an abort goes to all other members") {
+  Case c;
+  c.peers.send_abort(Seq(5), Status(Code::kTimedOut, "late"));
+  for (const auto* link : c.links) {
+    REQUIRE(link->sent.size() == 1);
+    CHECK(link->sent[0].header.kind == transport::FrameKind::kAbort);
+    CHECK(link->sent[0].header.seq == 5);
+  }
+}
+
+TEST_CASE("a member with too many failed calls ahead of it is given up") {
+  Case c;
+  c.peers[Rank(1)].note_called(1);
+  c.peers.send_abort(Seq(Peers::kMaxFailedAhead + 1), Status(Code::kTimedOut, "late"));
+  CHECK(c.links[0]->sent.size() == 1);
+  CHECK_FALSE(c.peers[Rank(1)].end.given_up);
+  CHECK(c.links[1]->sent.empty());
+  REQUIRE(c.peers[Rank(2)].end.given_up);
+  CHECK(has(*c.peers[Rank(2)].end.given_up, "has not called for more than 16384"));
 }

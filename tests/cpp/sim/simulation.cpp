@@ -455,8 +455,9 @@ void Simulation::check_memory() {
 void Simulation::check_standing() {
   for (int32_t r = 0; r < script_.members; ++r) {
     const Member& m = member(r);
-    if (m.group && m.group->member_state() != engine::MemberState::kMember)
-      checks_.on_excluded(r, m.group->member_state() == engine::MemberState::kRefused);
+    if (m.group && m.group->own_state().member_state() != engine::MemberState::kMember)
+      checks_.on_excluded(
+          r, m.group->own_state().member_state() == engine::MemberState::kRefused);
   }
 }
 

@@ -75,7 +75,7 @@ void skip_once(Cluster& cluster, const Call& call, const std::vector<Bytes>& inp
   for (int32_t r = 0; r < 2; ++r)
     cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]);
   cluster.run_for(milliseconds(200));
-  REQUIRE(cluster.group(2).known_up_to() == 1);
+  REQUIRE(cluster.group(2).own_state().known_up_to() == 1);
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ TEST_CASE("a late member is skipped, and gets the same result at once when it ca
       CHECK(cluster.clock.now() - begin <= milliseconds(103));
       CHECK(cluster.clock.now() - begin >= milliseconds(100));
       cluster.run_for(milliseconds(50));
-      CHECK(cluster.group(late).known_up_to() == 1);
+      CHECK(cluster.group(late).own_state().known_up_to() == 1);
 
       answers.push_back(
           cluster.allreduce(late, call, inputs[static_cast<size_t>(late)]));
@@ -341,7 +341,7 @@ TEST_CASE(
     // From the second operation on, rank 2 is known to be behind and is not waited for.
     if (op > 0) CHECK(cluster.clock.now() == begin);
     cluster.run_idle();
-    CHECK(cluster.group(2).known_up_to() == op + 1);
+    CHECK(cluster.group(2).own_state().known_up_to() == op + 1);
     answers.insert(answers.end(), now.begin(), now.end());
   }
   for (size_t op = 0; op < 5; ++op) {
@@ -349,7 +349,7 @@ TEST_CASE(
     REQUIRE(late->is_ok());
     CHECK(late->outcome.was_committed);
     CHECK(is_same(*late, *answers[2 * op]));
-    CHECK(cluster.group(2).known_up_to() == 5);
+    CHECK(cluster.group(2).own_state().known_up_to() == 5);
   }
   // All members learn that rank 2 is back, and wait for it again.
   cluster.run_idle();
