@@ -49,14 +49,14 @@ class Communicator final : private transport::Doorkeeper {
   // until abort(). kTimedOut names the missing members.
   Status join(const membership::Roster& roster, Epoch last, Duration timeout);
 
-  // As Group::skip_through() and Group::is_acked(). Both block for one turn of the
+  // As Group::skip_through() and CallOutlook::is_acked(). Both block for one turn of the
   // progress thread. No call may be made at the same time.
   Status skip_through(Seq seq);
   bool is_acked(Seq seq, Rank except);
   // As Group::seal(), behind the sends that were made before. Never blocks.
   void seal(const Seal& seal);
-  // is_waited_for() is as Group::is_waited_for(). gone() returns the members from which
-  // nothing more comes. Both block for one turn of the progress thread.
+  // is_waited_for() is as CallOutlook::is_waited_for(). gone() returns the members from
+  // which nothing more comes. Both block for one turn of the progress thread.
   bool is_waited_for();
   std::vector<Rank> gone();
   // Members that take part in skippable calls. Blocks for one turn.
