@@ -27,7 +27,7 @@ namespace aikido::testing {
 
 // Host of a view change that has no operations.
 struct EmptyViewHost final : membership::ViewChangeHost, membership::MemberReports {
-  explicit EmptyViewHost(int32_t size) : size(size) {}
+  explicit EmptyViewHost(int32_t num_ranks) : size(num_ranks) {}
   const membership::MemberReports& reports() const override { return *this; }
   void send_view(Rank, const membership::ViewMessage& message) override {
     sent.push_back(message);
