@@ -152,7 +152,7 @@ TEST_CASE("a refusal says how the member can come back") {
   CHECK(c.reports.way_back(true).find("catch_up") == std::string::npos);
 }
 
-TEST_CASE("with log_full=leave a member must not lack more than half of the log") {
+TEST_CASE("with on_log_full=exclude a member must not lack more than half of the log") {
   Case c;
   straggler::PolicyOptions leaves;
   leaves.kind = straggler::Kind::kSkip;
