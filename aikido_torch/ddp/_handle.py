@@ -513,7 +513,7 @@ class Handle:
             batches = self._batches.on_hook(self.steps)
             if batches is not None and self._exchange is not None:
                 self._exchange.tell_short(self.steps, batches)
-            if self._backups.sampler is not None or self._book.has_many:
+            if self._backups.sampler is not None:
                 self._collect()
             self._backups.begin_backward(self.steps)
             if self._carrying.is_on:
@@ -535,6 +535,8 @@ class Handle:
         if bucket.index() == 0:
             self._calls.on_hook(self.steps)
             self._state_check.begin(self.steps)
+            if self._book.has_many:
+                self._collect()
         if bucket.is_last():
             after_backward(self._calls.check)
             in_buckets = None if strict else self._buckets.parameter_ids
@@ -552,13 +554,9 @@ class Handle:
         return future
 
     def _end_step(
-        self,
-        way: Way,
-        copied_from: int | None = None,
-        collect: bool = True,
-        now: float | None = None,
+        self, way: Way, copied_from: int | None = None, collect: bool = True
     ) -> None:
-        self._book.end_step(self._steps, way, copied_from, now)
+        self._book.end_step(self._steps, way, copied_from)
         self._backups.end_step(self._steps, is_own=way == "own")
         self._steps += 1
         stepped_together.on_step(self, is_own=way == "own")

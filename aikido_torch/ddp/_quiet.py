@@ -56,14 +56,12 @@ def _may_be_quiet(handle: "Handle") -> bool:
 
 
 def take_quiet_steps(handle: "Handle") -> None:
-    """Processes the quiet steps since the last call."""
+    """Counts the quiet steps since the last call; `StepBook` records them later."""
     steps, has_begun = handle._quiet.take()
     if not steps and not has_begun:
         return
     handle._calls.on_quiet(handle._steps, len(steps), has_begun=has_begun)
-    for ended_at, sums in steps:
-        for work, num_elements in sums:
-            handle._book.start(handle._steps, work, num_elements)
-        handle._end_step("own", collect=False, now=ended_at)
+    handle._book.end_quiet(handle._steps, steps)
+    handle._steps += len(steps)
     if has_begun:
         handle._audit.on_quiet_top()

@@ -5,7 +5,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -23,6 +23,8 @@ __all__ = ["StepBook"]
 
 # Way in which a rank has done a step.
 Way = Literal["own", "replayed", "copied"]
+# Calls of a step, each with the number of its elements.
+Calls = Sequence[tuple[_C.AikidoWork, int]]
 
 _log = logging.getLogger("aikido")
 
@@ -67,6 +69,8 @@ class StepBook:
         self.own_steps_s: deque[float] = deque(maxlen=OWN_STEPS)
         self._stepped_at = time.monotonic()
         self._running: list[tuple[int, _C.AikidoWork, int]] = []
+        # Calls that are not recorded yet: their step, its end if it is over, the calls.
+        self._unread: list[tuple[int, float | None, Calls]] = []
         self.outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self.by_step: dict[int, StepCounters] = {}
 
@@ -83,11 +87,34 @@ class StepBook:
         """True if it is time for `collect`; the cost per call is low for many calls at
         once.
         """
-        return len(self._running) >= _MANY
+        return len(self._running) + len(self._unread) >= _MANY
 
     def start(self, step: int, work: _C.AikidoWork, num_elements: int = 1) -> None:
         """A call of `step` on a tensor of `num_elements` has begun."""
-        self._running.append((step, work, num_elements))
+        if self._unread:
+            self._unread.append((step, None, [(work, num_elements)]))
+        else:
+            self._running.append((step, work, num_elements))
+
+    def end_quiet(self, first_step: int, steps: Iterable[tuple[float, Calls]]) -> None:
+        """Own steps from `first_step` on are over.
+
+        `end_step` or `collect` records them. Call these while a bucket is being
+        reduced: no rank waits for this one there.
+
+        Args:
+            first_step: number of the first of these steps.
+            steps: when each ended, by time.monotonic(), and its calls.
+        """
+        for step, (ended_at, calls) in enumerate(steps, first_step):
+            self._unread.append((step, ended_at, calls))
+
+    def _record_quiet(self) -> None:
+        unread, self._unread = self._unread, []
+        for step, ended_at, calls in unread:
+            self._running += [(step, work, count) for work, count in calls]
+            if ended_at is not None:
+                self._record_end(step, "own", None, ended_at)
 
     def counters(self, step: int) -> StepCounters:
         """The counters of `step`, which the caller may change."""
@@ -97,24 +124,22 @@ class StepBook:
                 del self.by_step[next(iter(self.by_step))]
         return self.by_step[step]
 
-    def end_step(
-        self,
-        step: int,
-        way: Way,
-        copied_from: int | None = None,
-        now: float | None = None,
-    ) -> None:
+    def end_step(self, step: int, way: Way, copied_from: int | None = None) -> None:
         """Records the end of `step`.
 
         Args:
             step: number of the step.
             way: way in which this rank has done it.
             copied_from: rank whose state was copied; None: none was.
-            now: seconds of time.monotonic() at the end; None: it ends now.
         """
+        self._record_quiet()
+        self._record_end(step, way, copied_from, time.monotonic())
+
+    def _record_end(
+        self, step: int, way: Way, copied_from: int | None, now: float
+    ) -> None:
         counters = self.counters(step)
         counters.way, counters.copied_from = way, copied_from
-        now = now or time.monotonic()
         if way == "own":
             self.own_steps_s.append(now - self._stepped_at)
         elif way == "replayed":
@@ -156,6 +181,7 @@ class StepBook:
 
     def collect(self) -> list[tuple[int, _C.Outcome]]:
         """The calls that have ended since the last time, with their steps."""
+        self._record_quiet()
         ended, left = [], []
         for step, work, num_elements in self._running:
             if not work.is_completed():

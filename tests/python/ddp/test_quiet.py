@@ -33,7 +33,9 @@ class Handle:
         self._batches = SimpleNamespace(is_plain=True)
         self._backups = SimpleNamespace(sampler=None)
         self._quiet = SimpleNamespace(allow=self.note, take=lambda: self.done)
-        self._book = SimpleNamespace(start=lambda *call: self.told.append(call))
+        self._book = SimpleNamespace(
+            end_quiet=lambda step, steps: self.told.append(("booked", step, steps))
+        )
         self.done = ([], False)
         self.is_laid_out = True
         self.allowed, self.told = None, []
@@ -46,10 +48,6 @@ class Handle:
 
     def note_calls(self, step, count, has_begun):
         self.told.append(("calls", step, count, has_begun))
-
-    def _end_step(self, way, collect, now):
-        self.told.append((way, collect, now))
-        self._steps += 1
 
 
 @pytest.fixture(autouse=True)
@@ -105,20 +103,12 @@ def test_no_step_is_quiet_beside_another_model(monkeypatch):
     assert handle.allowed is None
 
 
-def test_quiet_steps_are_booked_as_own_steps_of_their_time():
+def test_quiet_steps_are_booked_from_their_first_one():
     handle = Handle()
-    handle.done = ([(1.5, [("a", 3), ("b", 4)]), (2.5, [("c", 3), ("d", 4)])], True)
+    steps = [(1.5, [("a", 3), ("b", 4)]), (2.5, [("c", 3), ("d", 4)])]
+    handle.done = (steps, True)
     take_quiet_steps(handle)
-    assert handle.told == [
-        ("calls", 40, 2, True),
-        (40, "a", 3),
-        (40, "b", 4),
-        ("own", False, 1.5),
-        (41, "c", 3),
-        (41, "d", 4),
-        ("own", False, 2.5),
-        "top",
-    ]
+    assert handle.told == [("calls", 40, 2, True), ("booked", 40, steps), "top"]
     assert handle._steps == 42
 
 

@@ -30,6 +30,8 @@ def outcome_of(**fields):
         stand_ins={},
         shards=[],
         reason="complete",
+        deadline_ms=0.0,
+        cancelled_bytes=0,
         **fields,
     )
 
@@ -55,12 +57,14 @@ def test_a_call_counts_once_when_it_has_ended(monkeypatch):
     assert list(book.by_step) == [0]
 
 
-def test_the_end_of_a_step_is_recorded_with_its_way_and_time():
+def test_the_end_of_a_step_is_recorded_with_its_way_and_time(monkeypatch):
+    times = iter([100.0, 100.5, 101.0, 101.25])
     book = StepBook(0, 4)
-    book.end_step(0, "own", now=100.0)
-    book.end_step(1, "replayed", now=100.5)
-    book.end_step(2, "copied", 3, now=101.0)
-    book.end_step(3, "own", now=101.25)
+    monkeypatch.setattr(_step_book.time, "monotonic", lambda: next(times))
+    book.end_step(0, "own")
+    book.end_step(1, "replayed")
+    book.end_step(2, "copied", 3)
+    book.end_step(3, "own")
     # The time since the end of the step before, in whatever way that was done.
     assert list(book.own_steps_s)[1:] == [0.25]
     assert (book.replayed_steps, book.copied_steps) == (1, 1)
@@ -75,10 +79,40 @@ def test_the_end_of_a_step_is_recorded_with_its_way_and_time():
 
 def test_many_calls_are_collected_together():
     book = StepBook(0, 4)
-    for step in range(_step_book._MANY):
+    for step in range(_step_book._MANY - 1):
         assert not book.has_many
         book.start(step, Work(None))
+    assert not book.has_many
+    book.end_quiet(_step_book._MANY, [(100.0, [(Work(None), 1)])])
     assert book.has_many
+
+
+def test_quiet_steps_are_recorded_later_and_before_the_calls_that_follow(monkeypatch):
+    monkeypatch.setattr(_step_book.time, "monotonic", lambda: 103.0)
+    book = StepBook(0, 4)
+    outcomes = [outcome_of() for _ in range(5)]
+    works = [Work(outcome) for outcome in outcomes]
+    for work in works:
+        work.is_over = True
+    book.start(0, works[0])
+    book.end_quiet(1, [(101.0, [(works[1], 3), (works[2], 4)]), (102.5, [])])
+    book.start(3, works[3])
+    assert list(book.by_step) == []
+    book.end_step(3, "own")
+    told = [(c.step, c.ended_at) for c in book.by_step.values()]
+    assert told == [(1, 101.0), (2, 102.5), (3, 103.0)]
+    assert list(book.own_steps_s)[1:] == [1.5, 0.5]
+    book.start(4, works[4])
+    expected = list(zip([0, 1, 1, 3, 4], outcomes, strict=True))
+    assert book.collect() == expected
+
+
+def test_collect_records_quiet_steps():
+    book, work = StepBook(0, 4), Work(outcome_of())
+    work.is_over = True
+    book.end_quiet(7, [(101.0, [(work, 3)])])
+    assert [step for step, _ in book.collect()] == [7]
+    assert book.by_step[7].ended_at == 101.0
 
 
 def test_only_the_last_steps_are_kept(monkeypatch):
