@@ -803,6 +803,10 @@ class QuietSteps:
         """
         Allows these steps to be quiet, until the hook or pass_top() finds something to do. The call given to look() is made in steps whose number is a multiple of `look_each` (0: in none).
         """
+    def count_backwards(self) -> tuple[int, int]:
+        """
+        The last quiet step that has begun (-1: none), and the number of quiet backwards since the last count.
+        """
     def install(self, reducer: torch._C._distributed_c10d.Reducer, state: typing.Any, hook: collections.abc.Callable[[typing.Any, torch._C._distributed_c10d.GradBucket], torch.futures.Future[torch.Tensor]]) -> None:
         """
         Makes quiet steps run as the communication hook of `reducer`, once in its life. In all other steps the hook is hook(state, bucket). It must not keep the model alive, because the garbage collector does not see it.
@@ -815,9 +819,13 @@ class QuietSteps:
         """
         Begins a step of the loop. False: Python has something to do. Never blocks.
         """
-    def place(self) -> tuple[int, int, int]:
+    def passes_update(self) -> bool:
         """
-        The last quiet step that has begun (-1: none), the calls of the loop before it, and the number of quiet backwards. Any thread.
+        Before a step of the optimizer. True: it belongs to one quiet backward, which then counts as counted, and neither this step nor the next one is examined.
+        """
+    def place(self) -> tuple[int, int]:
+        """
+        The last quiet step that has begun (-1: none), and the calls of the loop before it. Any thread.
         """
     def set_alarm(self, is_on: bool) -> None:
         """

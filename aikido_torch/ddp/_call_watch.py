@@ -250,7 +250,7 @@ class CallWatch:
         if self.quiet is None:
             return
         with self._lock:
-            step, calls, _ = self.quiet.place()
+            step, calls = self.quiet.place()
             if step >= self._next_step:
                 self._counts.on_hook(step, calls)
                 self._next_step = step + 1

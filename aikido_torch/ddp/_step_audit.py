@@ -85,7 +85,7 @@ class StepAudit:
         self.findings: list[str] = []
         # Record of the quiet steps, in which step() is observed; None: not observed.
         self._quiet: _C.QuietSteps | None = None
-        self._num_quiet = 0  # backwards of quiet steps until now
+        self._has_passed = False  # the present step of the optimizer, unexamined
         if check != "off":
             optimizer.register_step_pre_hook(Hook(self._before_step))
             optimizer.register_step_post_hook(Hook(self._after_step))
@@ -227,7 +227,7 @@ class StepAudit:
             self._at_end_of_backward()
 
     def _before_step(self, *_: object) -> None:
-        if self._is_replaying:
+        if self._is_replaying or self._passes_update():
             return
         self._count_quiet()
         noted, self._gradients = self._gradients, None
@@ -258,9 +258,26 @@ class StepAudit:
     def _after_step(self, *_: object) -> None:
         if self._is_replaying or self._has_apply:
             return
+        if self._has_passed:
+            self._has_passed = False
+            return
         self._options = self._values = None
         if self._is_due(self._step + 1):
             self._note()
+
+    def _passes_update(self) -> bool:
+        """True if nothing is compared before and after this step of the optimizer.
+
+        Cheap, because it is called in each step.
+        """
+        self._has_passed = (
+            self._quiet is not None
+            and self._num_backwards == 0
+            and self._values is None
+            and self._gradients is None
+            and self._quiet.passes_update()
+        )
+        return self._has_passed
 
     def _count_quiet(self) -> None:
         """Counts the backwards of quiet steps, as `on_backward` does for other
@@ -268,10 +285,9 @@ class StepAudit:
         """
         if self._quiet is None:
             return
-        step, _calls, num_quiet = self._quiet.place()
+        step, count = self._quiet.count_backwards()
         self._step = max(self._step, step)
-        self._num_backwards += num_quiet - self._num_quiet
-        self._num_quiet = num_quiet
+        self._num_backwards += count
 
     def _on_any_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         if optimizer is self._optimizer:

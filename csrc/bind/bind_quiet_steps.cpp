@@ -216,6 +216,16 @@ QuietSteps::Taken QuietSteps::take() {
   return std::exchange(taken_, {});
 }
 
+bool QuietSteps::passes_update() {
+  if (num_backwards_ != 1 || is_due(last_step_) || is_due(last_step_ + 1)) return false;
+  num_backwards_ = 0;
+  return true;
+}
+
+std::pair<int64_t, int64_t> QuietSteps::count_backwards() {
+  return {last_step_, std::exchange(num_backwards_, 0)};
+}
+
 void register_quiet_steps(py::module_& m) {
   py::class_<QuietSteps, std::shared_ptr<QuietSteps>>(
       m, "QuietSteps",
@@ -278,10 +288,16 @@ void register_quiet_steps(py::module_& m) {
       .def("set_alarm", &QuietSteps::set_alarm, py::arg("is_on"),
            "While it is on, no step is quiet, and `check` is called at the end of a "
            "backward that is in progress. Any thread.")
-      .def(
-          "place", &QuietSteps::place,
-          "The last quiet step that has begun (-1: none), the calls of the loop before "
-          "it, and the number of quiet backwards. Any thread.");
+      .def("passes_update", &QuietSteps::passes_update,
+           "Before a step of the optimizer. True: it belongs to one quiet backward, "
+           "which then counts as counted, and neither this step nor the next one is "
+           "examined.")
+      .def("count_backwards", &QuietSteps::count_backwards,
+           "The last quiet step that has begun (-1: none), and the number of quiet "
+           "backwards since the last count.")
+      .def("place", &QuietSteps::place,
+           "The last quiet step that has begun (-1: none), and the calls of the loop "
+           "before it. Any thread.");
 }
 
 }  // namespace aikido::bind

@@ -23,7 +23,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -76,15 +75,20 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   // The top of the loop. False: there is something to do. Never blocks.
   bool pass_top();
   Taken take();
+  // Before a step of the optimizer. True: it belongs to one quiet backward, and call()
+  // of look() examines neither this step nor the next one. Then the backward counts as
+  // counted.
+  bool passes_update();
+  // The last quiet step that has begun, -1 before the first one, and the backwards of
+  // quiet steps since the last count.
+  std::pair<int64_t, int64_t> count_backwards();
 
   // Any thread: no step is quiet while it is on, and check() is called at the end of a
   // backward that is under way.
   void set_alarm(bool is_on) { is_alarmed_ = is_on; }
   // Any thread: the number of the last quiet step that has begun, -1 before the first
-  // one; the calls of the loop before it; the number of backwards of quiet steps.
-  std::tuple<int64_t, uint64_t, int64_t> place() const {
-    return {last_step_, num_calls_, num_backwards_};
-  }
+  // one, and the calls of the loop before it.
+  std::pair<int64_t, uint64_t> place() const { return {last_step_, num_calls_}; }
 
  private:
   bool may_begin() const;
@@ -94,8 +98,10 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   void queue_end_of_backward();
   void at_end_of_backward() const;
   bool is_looked_at() const {
-    const bool is_due = plan_.look_each > 0 && last_step_ % plan_.look_each == 0;
-    return look_ && (have_rates_changed_ || is_due);
+    return look_ && (have_rates_changed_ || is_due(last_step_));
+  }
+  bool is_due(int64_t step) const {
+    return plan_.look_each > 0 && step % plan_.look_each == 0;
   }
 
   const Backend buckets_, calls_;
@@ -110,7 +116,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   Step present_;
   bool is_in_step_ = false;
   int64_t num_left_ = 0;
-  std::atomic<int64_t> num_backwards_ = 0;
+  int64_t num_backwards_ = 0;  // since the last count
   std::atomic<int64_t> last_step_ = -1;
   std::atomic<uint64_t> num_calls_ = 0;
   std::atomic<bool> is_alarmed_ = false;

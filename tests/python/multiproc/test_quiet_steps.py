@@ -153,12 +153,19 @@ def two_backwards(rank, size):
             if step == 21:  # a quiet step
                 training.backward(step)
             training.step(step)
-    return [str(w.message) for w in told if "2 backwards" in str(w.message)]
+            texts = [str(w.message) for w in told if "backwards" in str(w.message)]
+            if texts:
+                return step, texts
+    return None
 
 
 def test_two_backwards_for_one_step_give_a_warning_in_a_quiet_step():
-    for told in run_ranks(3, two_backwards):
-        assert len(told) == 1
+    for found in run_ranks(3, two_backwards):
+        assert found is not None
+        step, texts = found
+        assert step == 21
+        assert len(texts) == 1
+        assert "makes 2 backwards" in texts[0]
 
 
 def fails_in_a_quiet_step(rank, size):
