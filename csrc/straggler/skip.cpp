@@ -196,8 +196,8 @@ std::optional<Terms> Skip::half() const {
 // The end of the wait for the missing members, if no more of them arrive.
 std::optional<Skip::End> Skip::end_of_wait() const {
   std::optional<End> end;
-  if (const auto t = half()) {
-    end = {*t_half_ + t->deadline, *t};
+  if (const auto of_half = half()) {
+    end = {*t_half_ + of_half->deadline, *of_half};
   } else if (t_q_ && !arrived_.covers(expected_)) {
     const Terms t = longest();
     if (!t.is_open_ended) end = {*t_q_ + t.deadline, t};
