@@ -20,40 +20,30 @@ constexpr Duration kJoinAgain = std::chrono::milliseconds(500);
 }  // namespace
 
 void ViewChange::stay_excluded() {
-  is_refused_ = true;
+  question_.refuse();
   look_.reset();
 }
 
 void ViewChange::rejoin(TimePoint now) {
   now_ = now;
-  is_refused_ = false;
-  unsure_ = RankSet(view_.members.world_size());
-  ++num_lives_;
-  if (!is_removed()) return;
-  is_outdated_ = is_outdated_ || num_joins_ > 0;
-  join();
+  question_.ask_anew(is_removed());
+  if (is_removed()) join();
 }
 
 void ViewChange::join() {
   std::vector<Rank> sponsors;
   view_.members.for_each([&](Rank r) {
-    if (!lost_.contains(r)) sponsors.push_back(r);
+    if (!doubts_.is_lost(r)) sponsors.push_back(r);
   });
-  if (sponsors.empty() || (is_refused_ && has_majority())) return look_.reset();
+  if (sponsors.empty() || (question_.is_refused() && has_majority()))
+    return look_.reset();
   ViewMessage message;
   message.step = ViewStep::kJoin;
   message.view = view_.number;
   message.report = host_->reports().report();
-  // Results of operations that have failed since are no longer reported, so the
-  // question has changed.
-  if (std::exchange(asked_received_, message.report.received) !=
-      message.report.received) {
-    if (num_joins_ > 0) ++num_lives_;
-    unsure_ = RankSet(view_.members.world_size());
-  }
-  message.ballot.counter = num_lives_;
-  host_->send_view(sponsors[static_cast<size_t>(num_joins_++) % sponsors.size()],
-                   message);
+  const auto index = static_cast<size_t>(question_.ask(message.report.received));
+  message.ballot.counter = question_.number();
+  host_->send_view(sponsors[index % sponsors.size()], message);
   look_ = now_ + kJoinAgain;
 }
 
@@ -70,7 +60,8 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (!has_majority()) return refuse(from, message, "");
   const auto ours = promised_ ? own_report_ : host_->reports().report();
   auto fits = host_->reports().compare(from, message.report);
-  if (const Status reach = check_reach(from, message.report, ours);
+  if (const Status reach =
+          check_reach(from, message.report, self_, ours, view_.seats.size());
       reach.has_failed()) {
     fits = reach;
   } else if (message.report.acked.value + 1 < view_.cuts.front().first.value) {
@@ -101,31 +92,26 @@ void ViewChange::refuse(Rank to, const ViewMessage& join, const std::string& why
 // one of them. A refusal without a sentence says nothing about its receiver.
 void ViewChange::tell_refused(Rank known_by) {
   ViewMessage message;
-  message.ballot.counter = num_lives_;
+  message.ballot.counter = question_.number();
   view_.members.for_each([&](Rank r) {
-    if (r != known_by && !lost_.contains(r)) refuse(r, message, "");
+    if (r != known_by && !doubts_.is_lost(r)) refuse(r, message, "");
   });
-}
-
-bool ViewChange::are_all_unsure() const {
-  bool are_all = true;
-  view_.members.for_each(
-      [&](Rank r) { are_all &= lost_.contains(r) || unsure_.contains(r); });
-  return are_all;
 }
 
 // See Note [results that cannot be compared].
 void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
-  const bool is_done = is_refused_ && has_majority();
+  const bool is_done = question_.is_refused() && has_majority();
   if (!is_removed() && !view_.has(from)) refused_.insert(from);
-  if (!is_removed() || is_done || message.ballot.counter != num_lives_) return;
+  if (!is_removed() || is_done || message.ballot.counter != question_.number()) return;
   std::string why = printable(message.text);
   if (why.empty()) {
     // In another view the question is asked again.
     if (message.view != view_.number || !view_.has(from)) return;
-    if (!unsure_.insert(from)) return;
+    if (!question_.note_unsure(from)) return;
     const auto received = host_->reports().report().received;
-    if (!are_all_unsure() || received != asked_received_) return join();
+    if (!question_.are_unsure(doubts_.reachable(view_)) ||
+        !question_.is_about(received))
+      return join();
     if (!has_majority()) return end();
     why = concat("rank ", self_.value,
                  " was left out while it was late, and cannot return: one of the "
@@ -135,7 +121,7 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
                  "there or was skipped through; copy the state of another rank and "
                  "reconfigure");
   }
-  is_refused_ = true;
+  question_.refuse();
   look_.reset();
   // The other member may not have noticed yet that there is no majority.
   if (!has_majority()) look_ = now_ + kJoinAgain;
@@ -145,13 +131,13 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
 
 // See Note [a view that cannot change].
 void ViewChange::end() {
-  is_refused_ = true;
+  question_.refuse();
   look_.reset();
   std::string lost;
   Rank culprit = kNoRank;
   int32_t num_left = 0;
   view_.members.for_each([&](Rank r) {
-    if (!lost_.contains(r)) return void(++num_left);
+    if (!doubts_.is_lost(r)) return void(++num_left);
     lost += concat(culprit == kNoRank ? "" : ", ", "rank ", r.value);
     if (culprit == kNoRank) culprit = r;
   });

@@ -63,6 +63,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "membership/member_doubts.h"
+#include "membership/rejoin_question.h"
+#include "membership/view_attempt.h"
 #include "membership/view_message.h"
 
 namespace aikido::membership {
@@ -119,7 +122,7 @@ class ViewChange {
   bool is_promised() const { return promised_.has_value(); }
   bool is_removed() const { return !view_.has(self_); }
   // True if more than half of the view can be reached, so that a view can follow.
-  bool has_majority() const;
+  bool has_majority() const { return doubts_.leaves_majority(view_); }
 
   // `rank` delays the others: other members are to own its shards. It stays a member if
   // it answers.
@@ -127,7 +130,7 @@ class ViewChange {
   // True if excluded `rank` was refused: it comes back only with a copied state.
   bool needs_state(Rank rank) const { return refused_.contains(rank); }
   // True if `rank` is suspected or silent, and no view without its shards exists yet.
-  bool is_suspected(Rank rank) const { return moved_.contains(rank); }
+  bool is_suspected(Rank rank) const { return doubts_.is_moved(rank); }
   // Nothing has come from `rank` for long: it is excluded unless it answers. Note
   // [silent member that answers]
   void on_silent(Rank rank, TimePoint now);
@@ -158,44 +161,12 @@ class ViewChange {
   }
 
  private:
-  struct Answer {
-    Report report;
-    std::optional<AcceptedView> accepted;
-  };
-  // A member that has answered although it was silent.
-  struct Spared {
-    int times = 0;  // in a row
-    TimePoint until{};
-  };
-  // Attempt of this member as coordinator.
-  struct Attempt {
-    Ballot ballot;
-    std::map<Rank, Answer> answers;
-    std::optional<View> proposed;
-    bool is_followed = false;  // a member would wait in vain in the proposed view
-    RankSet accepted;
-    TimePoint started{};
-    TimePoint majority_at{};    // time when more than half had answered
-    Rank asked_last = kNoRank;  // excluded member whose answer is needed after all
-    TimePoint asked_at{};       // time of that request
-  };
-
-  bool owns(Rank rank) const;
-  bool has_others(Rank rank) const;
-  bool is_asked(Rank rank) const;
-  int32_t num_live(Rank but) const;
   bool can_change() const { return !is_removed() && has_majority(); }
   bool is_needed() const;
   void consider();
-  Duration turn_of(Rank rank) const;
   void start();
   void propose_if_due();
-  std::map<Rank, Report> reports() const;
-  bool is_missed_out() const;
-  bool can_spare(Rank rank) const;
   Duration patience() const;
-  bool is_majority(int32_t count) const;
-  Status check_reach(Rank from, const Report& theirs, const Report& ours) const;
   void handle(Rank from, const ViewMessage& message);
   void answer_prepare(Rank from, const ViewMessage& message);
   void answer(Rank coordinator);
@@ -206,11 +177,9 @@ class ViewChange {
   void on_refuse(Rank from, const ViewMessage& message);
   void refuse(Rank to, const ViewMessage& join, const std::string& why);
   void tell_refused(Rank known_by);
-  bool are_all_unsure() const;
   void end();
   void promise(const Ballot& ballot);
   void install(const View& view);
-  void spare(Rank rank);
   void join();
   void send(Rank to, ViewStep step, const Ballot& ballot);
   void send_newest(Rank to);
@@ -222,25 +191,16 @@ class ViewChange {
   std::vector<Seq> withheld_;
   std::optional<Ballot> promised_;
   std::optional<AcceptedView> accepted_;
-  std::optional<Attempt> attempt_;
+  std::optional<ViewAttempt> attempt_;    // of this member as coordinator
   std::map<Rank, ViewMessage> prepares_;  // by sender, not answered yet
   uint32_t highest_counter_ = 0;
-  RankSet lost_, silent_, moved_, restored_;
-  RankSet refused_;  // excluded members that asked to rejoin and were refused
-  RankSet unsure_;   // while excluded: members that can never tell if it may rejoin
-  std::vector<ReceivedShard> asked_received_;  // in its last request
-  std::vector<Spared> spared_;                 // by rank
+  MemberDoubts doubts_;
+  RankSet refused_;          // excluded members that asked to rejoin and were refused
+  RejoinQuestion question_;  // of this member while it is excluded
   Duration patience_ = std::chrono::seconds(5);
-  Rank to_exclude_ = kNoRank;
   std::map<Rank, Report> joining_;
   int num_failed_ = 0;        // attempts in a row without an outcome
-  int32_t num_joins_ = 0;     // kJoin messages since this member is excluded
-  uint32_t num_lives_ = 0;    // times that it had to ask with another state
-  bool is_refused_ = false;   // while excluded
   bool is_followed_ = false;  // a view without the members that wait in vain follows
-  // An earlier kJoin with another state may have taken this member in, or will. It must
-  // then report its present state in a change of that view.
-  bool is_outdated_ = false;
   std::optional<TimePoint> look_;
   TimePoint now_{};
 };
