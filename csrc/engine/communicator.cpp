@@ -12,9 +12,6 @@
 namespace aikido::engine {
 namespace {
 
-// Interval at which waiting threads check if the group has failed.
-constexpr Duration kGlance = std::chrono::milliseconds(50);
-
 // The setting that differs, as it is on both sides: of "a=1;b=2" and "a=1;b=3", "b=2"
 // and "b=3".
 std::pair<std::string, std::string> difference(const std::string& mine,
@@ -51,8 +48,10 @@ Communicator::Communicator(std::shared_ptr<Engine> engine, GroupOptions options,
       options_(traced(std::move(options), *engine_)),
       agreed_(std::move(agreed)),
       group_(std::make_unique<Group>(&engine_->loop(), options_)),
-      is_linked_(static_cast<size_t>(options_.size)) {
-  is_linked_[static_cast<size_t>(options_.self.value)] = true;
+      links_(options_.self, options_.size),
+      held_([engine = engine_.get()](std::function<void()> work) {
+        engine->enqueue(std::move(work));
+      }) {
   if (options_.keeps_order)
     engine_->post([engine = engine_.get()] { engine->uplink().keep_order(); });
 }
@@ -81,10 +80,9 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
   transport::Sharing sharing{engine_->shared_memory_bytes(), engine_->shm_pool(), {}};
   auto dialled = transport::dial(address, hello, clock_, deadline, sharing);
   if (!dialled) return {dialled.status().code(), dialled.status().message(), rank};
-  if (!sharing.failure.empty()) {
-    const std::lock_guard lock(mutex_);
-    sharing_failure_ = concat("with rank ", rank.value, ": ", sharing.failure);
-  }
+  if (!sharing.failure.empty())
+    links_.note_sharing_failure(
+        concat("with rank ", rank.value, ": ", sharing.failure));
   // shared_ptr, because std::function needs a copyable capture.
   const auto shared = std::make_shared<transport::Connections>(std::move(*dialled));
   engine_->post([this, rank, shared] { attach(rank, std::move(*shared)); });
@@ -92,33 +90,18 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
 }
 
 Status Communicator::wait_for_links(TimePoint deadline) {
-  std::unique_lock lock(mutex_);
-  const auto is_connected = [this] {
-    return refusal_ ||
-           std::all_of(is_linked_.begin(), is_linked_.end(), [](bool b) { return b; });
-  };
-  while (!links_changed_.wait_for(lock, std::min(deadline - clock_.now(), kGlance),
-                                  is_connected) &&
-         clock_.now() < deadline) {
-    lock.unlock();
-    AIKIDO_TRY(failure());
-    lock.lock();
-  }
-  if (refusal_) return *refusal_;
-  if (is_connected()) return Status::ok();
+  AIKIDO_TRY(links_.await_all(clock_, deadline, [this] { return failure(); }));
+  const std::vector<Rank> missing = links_.missing();
+  if (missing.empty()) return Status::ok();
   std::string who;
-  Rank culprit = kNoRank;
-  for (size_t r = 0; r < is_linked_.size(); ++r) {
-    if (is_linked_[r]) continue;
-    if (culprit == kNoRank) culprit = Rank(static_cast<int32_t>(r));
-    who += concat(who.empty() ? "" : ", ", r);
-  }
+  for (const Rank rank : missing) who += concat(who.empty() ? "" : ", ", rank.value);
+  const std::string turned_away = links_.turned_away();
   return {Code::kTimedOut,
           concat("group \"", options_.name, "\": Timed out on rank ",
                  options_.self.value, " while waiting for rank ", who, " to connect",
-                 turned_away_.empty() ? "" : "; of one that dialled here: ",
-                 turned_away_, hint_of_reach(engine_->address().host)),
-          culprit};
+                 turned_away.empty() ? "" : "; of one that dialled here: ", turned_away,
+                 hint_of_reach(engine_->address().host)),
+          missing.front()};
 }
 
 void Communicator::attach(Rank rank, transport::Connections connections) {
@@ -146,9 +129,7 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
     link->set(lane, std::move(of_lane));
   }
   group_->attach(rank, std::move(link));
-  const std::lock_guard lock(mutex_);
-  is_linked_[static_cast<size_t>(rank.value)] = true;
-  links_changed_.notify_all();
+  links_.note_linked(rank);
 }
 
 // Note [early member of the next group]
@@ -160,19 +141,14 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
 // process with the rank of a living member.
 bool Communicator::knows(const transport::Hello& hello) const {
   if (!transport::equal_tokens(hello.token, token_)) return false;
-  const std::lock_guard lock(mutex_);
-  const bool is_complete =
-      std::all_of(is_linked_.begin(), is_linked_.end(), [](bool b) { return b; });
-  if (is_complete && hello.size != options_.size) return false;
-  const auto r = static_cast<size_t>(static_cast<uint32_t>(hello.rank.value));
-  return r >= is_linked_.size() || !is_linked_[r] ||
+  if (hello.size != options_.size && links_.missing().empty()) return false;
+  const int32_t r = hello.rank.value;
+  return r < 0 || r >= options_.size || !links_.is_linked(hello.rank) ||
          !group_->peers().has_gone(hello.rank);
 }
 
 size_t Communicator::num_expected() const {
-  const std::lock_guard lock(mutex_);
-  const auto missing = std::count(is_linked_.begin(), is_linked_.end(), false);
-  return static_cast<size_t>(missing) * transport::kNumLanes;
+  return links_.missing().size() * transport::kNumLanes;
 }
 
 std::string Communicator::refusal(const transport::Hello& hello) {
@@ -182,38 +158,32 @@ std::string Communicator::refusal(const transport::Hello& hello) {
                   options_.name, "\" of ", options_.size, " that dials rank ",
                   options_.self.value);
   }
-  const std::lock_guard lock(mutex_);
-  if (is_linked_[static_cast<size_t>(r)]) {
+  if (links_.is_linked(hello.rank)) {
     return concat("rank ", r, " of group \"", options_.name, "\" is connected already");
   }
   if (hello.agreed != agreed_) {
     const auto [mine, theirs] = difference(agreed_, hello.agreed);
-    refusal_ =
-        Status(Code::kInvalidArgument,
-               concat("group \"", options_.name, "\": rank ", options_.self.value,
-                      " has ", mine, " and rank ", r, " has ", printable(theirs),
-                      "; give this option the same value on every rank"),
-               hello.rank);
-    links_changed_.notify_all();
-    return refusal_->message();
+    const Status why(Code::kInvalidArgument,
+                     concat("group \"", options_.name, "\": rank ", options_.self.value,
+                            " has ", mine, " and rank ", r, " has ", printable(theirs),
+                            "; give this option the same value on every rank"),
+                     hello.rank);
+    links_.refuse(why);
+    return why.message();
   }
   return {};
 }
 
 void Communicator::on_turned_away(const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  turned_away_ = why;
+  links_.note_turned_away(why);
 }
 
 void Communicator::on_no_room(const std::string& why) {
   if (num_expected() == 0) return;
-  const std::lock_guard lock(mutex_);
-  if (refusal_) return;
-  refusal_ = Status(
-      Code::kInvalidArgument,
-      concat("group \"", options_.name, "\" on rank ", options_.self.value, ": ", why),
-      options_.self);
-  links_changed_.notify_all();
+  links_.refuse(
+      {Code::kInvalidArgument,
+       concat("group \"", options_.name, "\" on rank ", options_.self.value, ": ", why),
+       options_.self});
 }
 
 void Communicator::on_connected(Rank rank, transport::Connections connections) {
@@ -232,7 +202,7 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
     number = num_calls_ + 1;
     const auto hold = local.hold;
     calls_.put({std::move(call), std::move(local), timeout, number}, [&](auto ticket) {
-      enter(hold, [this, ticket] { take_up(calls_.take(ticket)); });
+      held_.enter(hold, [this, ticket] { take_up(calls_.take(ticket)); });
     });
     num_calls_ = number;
   }
@@ -260,7 +230,7 @@ uint64_t Communicator::refuse(const Status& why, bool tells) {
   uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    enter(nullptr, [this, why, tells] {
+    held_.enter(nullptr, [this, why, tells] {
       group_->refuse(why, tells);
       group_->end_turn();
     });
@@ -270,53 +240,24 @@ uint64_t Communicator::refuse(const Status& why, bool tells) {
   return number;
 }
 
-// Requires mutex_. Calls behind a held call wait too, so that the order stays.
-void Communicator::enter(const std::shared_ptr<collectives::Hold>& hold,
-                         std::function<void()> work) {
-  if (!hold && held_.empty()) return engine_->enqueue(std::move(work));
-  held_.push_back({hold, std::move(work)});
-  num_held_ = held_.size();
-}
-
 void Communicator::release(collectives::Hold& hold, const Status& failure) {
   {
     const std::lock_guard lock(mutex_);
-    if (hold.is_released) return;
-    hold.is_released = true;
-    hold.failure = failure;
-    enter_released();
+    if (!held_.release(hold, failure)) return;
   }
   engine_->drive();
 }
 
-// Requires mutex_.
-void Communicator::enter_released() {
-  while (!held_.empty()) {
-    Held& first = held_.front();
-    if (first.hold && !first.hold->is_released) break;
-    engine_->enqueue(std::move(first.enter));
-    held_.pop_front();
-  }
-  num_held_ = held_.size();
-}
-
-// Ends the held calls. Their devices may still work, but no thread waits for that any
-// more.
 void Communicator::give_up_held(const Status& why) {
   {
     const std::lock_guard lock(mutex_);
-    for (const Held& held : held_) {
-      if (!held.hold || held.hold->is_released) continue;
-      held.hold->is_released = true;
-      held.hold->failure = why;
-    }
-    enter_released();
+    held_.give_up(why);
   }
   engine_->drive();
 }
 
 Status Communicator::skip_through(Seq seq) {
-  if (num_held_ > 0)
+  if (held_.size() > 0)
     return {Code::kInvalidArgument,
             "calls are under way whose data is still coming from a device; wait for "
             "their works first"};
@@ -371,14 +312,14 @@ void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
 
 void Communicator::send(collectives::SendCall&& call) {
   // A call that another thread makes meanwhile has no defined order with this call.
-  const bool is_held = call.hold || num_held_ > 0;
+  const bool is_held = call.hold || held_.size() > 0;
   if (!is_held && engine_->drive_with([&] { take_up(std::move(call)); })) return;
   const auto hold = call.hold;
   sends_.put(std::move(call), [&](auto ticket) {
     const auto work = [this, ticket] { take_up(sends_.take(ticket)); };
     if (!is_held) return engine_->enqueue(work);
     const std::lock_guard lock(mutex_);
-    enter(hold, work);
+    held_.enter(hold, work);
   });
   engine_->drive();
 }
@@ -424,8 +365,7 @@ std::string Communicator::sharing_failure() const {
   if (engine_->shared_memory_bytes() > 0 && !engine_->is_local())
     return "on its host: the name beside its port is taken, or there are no more "
            "sockets";
-  const std::lock_guard lock(mutex_);
-  return sharing_failure_;
+  return links_.sharing_failure();
 }
 
 Epoch Communicator::epoch() const {
@@ -468,7 +408,7 @@ void Communicator::shutdown(Duration linger) {
   });
   // Two separate waits: released calls enter the group first, and the group is asked
   // after that.
-  wait_until([this] { return num_held_ == 0; }, deadline);
+  wait_until([this] { return held_.size() == 0; }, deadline);
   wait_until([this] { return !group_->is_busy() && group_->is_drained(); }, deadline);
   engine_->run_and_wait([this] { group_->leave(); });
   give_up_held({Code::kAborted, concat("group \"", options_.name,
@@ -492,8 +432,7 @@ void Communicator::wait_until(const std::function<bool()>& is_so, TimePoint dead
     if (is_over || clock_.now() >= deadline) return;
     // Only the kernels of the peers know when the last bytes have arrived, so this
     // checks again soon.
-    std::unique_lock lock(mutex_);
-    links_changed_.wait_for(lock, pause);
+    links_.await_change(pause);
     pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(1));
   }
 }

@@ -18,6 +18,8 @@
 #include "engine/engine.h"
 #include "engine/group.h"
 #include "engine/handoff_queue.h"
+#include "engine/held_calls.h"
+#include "engine/link_board.h"
 #include "membership/roster.h"
 #include "membership/store.h"
 
@@ -49,8 +51,8 @@ class Communicator final : private transport::Doorkeeper {
   // until abort(). kTimedOut names the missing members.
   Status join(const membership::Roster& roster, Epoch last, Duration timeout);
 
-  // As Group::skip_through() and CallOutlook::is_acked(). Both block for one turn of the
-  // progress thread. No call may be made at the same time.
+  // As Group::skip_through() and CallOutlook::is_acked(). Both block for one turn of
+  // the progress thread. No call may be made at the same time.
   Status skip_through(Seq seq);
   bool is_acked(Seq seq, Rank except);
   // As Group::seal(), behind the sends that were made before. Never blocks.
@@ -152,9 +154,6 @@ class Communicator final : private transport::Doorkeeper {
   };
   void take_up(Called called);
   void take_up(collectives::SendCall&& call);
-  void enter(const std::shared_ptr<collectives::Hold>& hold,
-             std::function<void()> work);
-  void enter_released();
   void give_up_held(const Status& why);
 
   // Doorkeeper, on the progress thread.
@@ -177,21 +176,11 @@ class Communicator final : private transport::Doorkeeper {
   HandoffQueue<collectives::SendCall> sends_;
   HandoffQueue<collectives::ReceiveCall> receives_;
 
+  LinkBoard links_;
   mutable std::mutex mutex_;
-  std::condition_variable links_changed_;
   // Guarded by mutex_.
-  std::vector<bool> is_linked_;
-  std::optional<Status> refusal_;  // of a member, or there is no room for one
-  std::string sharing_failure_;    // guarded by mutex_
-  std::string turned_away_;        // reason why another connection was rejected
   uint64_t num_calls_ = 0;
-  // Calls in the order of their numbers, from the first that waits for its data.
-  struct Held {
-    std::shared_ptr<collectives::Hold> hold;  // null: waits for earlier calls only
-    std::function<void()> enter;
-  };
-  std::deque<Held> held_;
-  std::atomic<size_t> num_held_ = 0;  // size of held_, read without the lock
+  HeldCalls held_;  // its size is read without the lock
   Epoch epoch_{1};
   bool is_shut_down_ = false;
   std::atomic<Rank> leaves_after_ = kNoRank;

@@ -102,17 +102,15 @@ Status Communicator::find_members(const membership::Roster& roster,
     const bool is_late = result.code() == Code::kTimedOut && last_try.has_failed();
     if (result.code() != Code::kRetryLater && !is_late) return result;
     if (!is_late) last_try = result;
-    std::unique_lock lock(mutex_);
-    if (refusal_) return *refusal_;
+    if (const auto refused = links_.refusal()) return *refused;
     if (is_late || clock_.now() + pause >= deadline) {
-      lock.unlock();
       const Status missed = wait_for_links(clock_.now());
       return {missed.code(),
               concat(missed.message(), " with the same uuid and handles (last try: ",
                      last_try.message(), ")"),
               missed.culprit()};
     }
-    links_changed_.wait_for(lock, pause);
+    links_.await_change(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
 }

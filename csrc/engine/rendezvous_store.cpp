@@ -199,8 +199,7 @@ Result<std::string> Communicator::read_from(Rank rank, const std::string& key,
     if (has_gone || clock_.now() >= deadline)
       return Status(text.status().code(), text.status().message(), rank);
     // A store that has ended fails at once, so this loop pauses.
-    std::unique_lock lock(mutex_);
-    links_changed_.wait_for(lock, std::min(deadline - now, kLongestPause));
+    links_.await_change(std::min(deadline - now, kLongestPause));
   }
 }
 
@@ -257,13 +256,12 @@ Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
     if (dialled.code() != Code::kTimedOut) last_try = dialled;
     if (refusal && now - refused_at >= kSecondThoughts) return *refusal;
     AIKIDO_TRY(failure());
-    std::unique_lock lock(mutex_);
-    if (refusal_) return *refusal_;
+    if (const auto refused = links_.refusal()) return *refused;
     if (now + pause >= deadline) {
       return {Code::kTimedOut, concat("Timed out; the last try: ", last_try.message()),
               rank};
     }
-    links_changed_.wait_for(lock, pause);
+    links_.await_change(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
 }
