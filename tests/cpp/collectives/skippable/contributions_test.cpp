@@ -8,7 +8,6 @@
 
 using namespace aikido;
 using namespace aikido::testing;
-using collectives::Call;
 using collectives::Contributions;
 using collectives::PartialShards;
 
@@ -16,21 +15,9 @@ namespace {
 
 constexpr int32_t kSize = 4;
 
-Call call_of() {
-  Call call;
-  call.dtype = DType::kFloat32;
-  call.count = kSize * 96;
-  call.policy.kind = straggler::Kind::kSkip;
-  return call;
-}
-
 // Rank 0, which contributes to the shards of three others.
 struct Contributor {
-  Contributor() {
-    shards.cut(host.view(), 64);
-    shards.divide(
-        host.view(), [](int32_t) { return true; }, [](int32_t) {});
-  }
+  Contributor() { cut_whole(shards, host.view()); }
   void start() {
     collectives::LocalCall local;
     local.input = local.output = bytes.data();
@@ -40,7 +27,7 @@ struct Contributor {
   IdleHost host{kSize};
   std::vector<std::byte> bytes = std::vector<std::byte>(kSize * 96 * 4);
   std::shared_ptr<IdleOperation> operation =
-      std::make_shared<IdleOperation>(&host, call_of());
+      std::make_shared<IdleOperation>(&host, skippable_call(kSize * 96));
   straggler::History history{std::make_shared<straggler::ResultLog>(kSize, 1 << 20)};
   PartialShards shards{Rank(0), kSize, Seq(1), operation->call()};
   Contributions contributions{*operation, history, shards};

@@ -95,7 +95,8 @@ TEST_CASE("a result that was sent in part is sent again if a member is skipped")
   Steady s;
   // All of the contribution of kLate to rank 0 arrives soon, except its last pieces.
   const auto total = s.call.bytes() / 4;
-  const size_t stops_at = GENERATE(0.3, 0.9) * static_cast<double>(total);
+  const auto stops_at =
+      static_cast<size_t>(GENERATE(0.3, 0.9) * static_cast<double>(total));
   CAPTURE(stops_at);
   int num_beginnings = 0;
   s.cluster.network.set_tap(

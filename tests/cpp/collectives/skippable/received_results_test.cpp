@@ -20,20 +20,10 @@ namespace {
 constexpr int32_t kSize = 4;
 constexpr size_t kShard = 96 * 4;  // bytes
 
-Call call_of() {
-  Call call;
-  call.dtype = DType::kFloat32;
-  call.count = kSize * 96;
-  call.policy.kind = straggler::Kind::kSkip;
-  return call;
-}
-
 // Rank 0 of four, which has called and waits for the results of the others.
 struct Receiver {
   Receiver() {
-    shards.cut(host.view(), 64);
-    shards.divide(
-        host.view(), [](int32_t) { return true; }, [](int32_t) {});
+    cut_whole(shards, host.view());
     suspicion.on_progress();
     LocalCall local;
     local.input = local.output = output.data();
@@ -65,8 +55,8 @@ struct Receiver {
   IdleHost host{kSize};
   std::vector<std::byte> output = std::vector<std::byte>(kSize * kShard);
   std::shared_ptr<IdleOperation> operation =
-      std::make_shared<IdleOperation>(&host, call_of());
-  straggler::GroupPolicy policy{call_of().policy,
+      std::make_shared<IdleOperation>(&host, skippable_call(kSize * 96));
+  straggler::GroupPolicy policy{skippable_call(kSize * 96).policy,
                                 std::make_shared<straggler::ResultLog>(kSize, 1 << 20)};
   PartialShards shards{Rank(0), kSize, Seq(1), operation->call()};
   IncomingFrames incoming{&host, Seq(1)};

@@ -9,7 +9,6 @@
 
 using namespace aikido;
 using namespace aikido::testing;
-using collectives::Call;
 using collectives::PartialShards;
 using collectives::ResultSends;
 
@@ -17,20 +16,10 @@ namespace {
 
 constexpr int32_t kSize = 4;
 
-Call call_of() {
-  Call call;
-  call.dtype = DType::kFloat32;
-  call.count = kSize * 96;
-  call.policy.kind = straggler::Kind::kSkip;
-  return call;
-}
-
 // Rank 0, which owns shard 0 of operation 2. Rank 3 was skipped in operation 1.
 struct Owner {
   Owner() {
-    shards.cut(host.view(), 64);
-    shards.divide(
-        host.view(), [](int32_t) { return true; }, [](int32_t) {});
+    cut_whole(shards, host.view());
     history.on_committed(Seq(1), set_of(kSize, {0, 1, 2}), 0);
   }
   void send(std::initializer_list<int32_t> to, bool is_late = false) {
@@ -39,7 +28,7 @@ struct Owner {
 
   IdleHost host{kSize};
   std::shared_ptr<IdleOperation> operation =
-      std::make_shared<IdleOperation>(&host, call_of(), 2);
+      std::make_shared<IdleOperation>(&host, skippable_call(kSize * 96), 2);
   straggler::History history{std::make_shared<straggler::ResultLog>(kSize, 1 << 20)};
   PartialShards shards{Rank(0), kSize, Seq(2), operation->call()};
   ResultSends sends{*operation, history, shards};
