@@ -62,7 +62,8 @@ Shape Shape::of(std::span<const int64_t> sizes) {
 bool operator==(const Call& a, const Call& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.count == b.count && a.shape == b.shape && a.algorithm == b.algorithm &&
-         a.policy == b.policy && a.is_inner == b.is_inner;
+         a.policy == b.policy && a.is_inner == b.is_inner &&
+         a.is_weighted == b.is_weighted;
 }
 
 double scale_of(const Call& call, int32_t contributors, int32_t members) {
@@ -97,9 +98,40 @@ std::string describe(const Call& call) {
   if (call.algorithm != Algorithm::kDirect)
     text += concat(" by ", name_of(call.algorithm));
   if (call.is_inner) text += " directly between devices";
-  if (call.is_partial()) text += " with " + straggler::to_string(call.policy);
+  if (call.is_weighted) text += " with a weight";
+  if (call.is_partial())
+    text += (call.is_weighted ? " and " : " with ") + straggler::to_string(call.policy);
   return text;
 }
+
+namespace {
+
+// Reason why the call takes no weights; "" if it does.
+std::string why_unweighted(const Call& call, int32_t size) {
+  const bool is_kind =
+      call.kind == CallKind::kAllreduce || call.kind == CallKind::kReduceScatter;
+  if (!is_kind) return "only all_reduce and reduce_scatter take a weight";
+  if (!is_floating(call.dtype))
+    return "a weight needs a floating-point or complex tensor; convert the tensor, or "
+           "leave the weight out";
+  if (call.op != ReduceOp::kAvg)
+    return "a weight needs op=AVG, because the result is a weighted mean; pass "
+           "op=dist.ReduceOp.AVG, or leave the weight out";
+  if (call.policy.backups > 0)
+    return "ActiveBackup takes no weight, because a backup does not know the weight of "
+           "the rank that it stands in for; use SkipStraggler, or leave the weight out";
+  if (call.policy.divisor == straggler::Divisor::kWorld)
+    return "divisor=\"world\" takes no weight, because the weights of missing ranks "
+           "are not known; use divisor=\"contributors\", or leave the weight out";
+  if (!is_by_owners(call.algorithm) || call.is_inner)
+    return "calls with a weight go directly and through the host";
+  if (call.is_partial() && size > kMaxWeightedPartialSize)
+    return concat("the group has ", size, " ranks, and at most ",
+                  kMaxWeightedPartialSize, " can skip in a call with a weight");
+  return "";
+}
+
+}  // namespace
 
 Status validate(const Call& call, int32_t size) {
   const auto refuse = [&](Code code, const std::string& what) {
@@ -112,6 +144,10 @@ Status validate(const Call& call, int32_t size) {
   if (has_root(call.kind) && (call.root.value < 0 || call.root.value >= size)) {
     return refuse(Code::kInvalidArgument,
                   concat("the root is none of the ", size, " ranks"));
+  }
+  if (call.is_weighted) {
+    if (const std::string why = why_unweighted(call, size); !why.empty())
+      return refuse(Code::kInvalidArgument, why);
   }
   const bool can_take_hops = call.kind == CallKind::kAllreduce && !call.is_partial();
   // Other algorithms combine sums on the way, so they cannot leave out one
@@ -150,10 +186,11 @@ Status validate(const Call& call, int32_t size) {
 
 namespace {
 
-// Layout of an encoded call: kind, dtype, op, one byte for four things (number of
-// dimensions, kIsInner, algorithm, kHasPolicy), root, count. Dimensions and policy
-// follow.
+// Layout of an encoded call: kind, dtype, op and kIsWeighted, one byte for four things
+// (number of dimensions, kIsInner, algorithm, kHasPolicy), root, count. Dimensions and
+// policy follow.
 constexpr size_t kFixedBytes = 16;
+constexpr uint8_t kIsWeighted = 0x80;
 constexpr uint8_t kDimensions = 0x07;
 constexpr uint8_t kIsInner = 0x08;
 constexpr uint8_t kAlgorithm = 0x07;
@@ -170,7 +207,8 @@ EncodedCall encode(const Call& call) {
       (call.is_partial() ? kHasPolicy : 0) | (call.is_inner ? kIsInner : 0);
   out.bytes[0] = static_cast<std::byte>(call.kind);
   out.bytes[1] = static_cast<std::byte>(call.dtype);
-  out.bytes[2] = static_cast<std::byte>(call.op);
+  out.bytes[2] = static_cast<std::byte>(static_cast<int>(call.op) |
+                                        (call.is_weighted ? kIsWeighted : 0));
   out.bytes[3] =
       static_cast<std::byte>(call.shape.num_dims | flags |
                              static_cast<int>(call.algorithm) << kAlgorithmShift);
@@ -192,7 +230,7 @@ Result<DecodedCall> decode_call(std::span<const std::byte> bytes) {
     return Status(Code::kProtocol, "a call that is too short");
   const auto kind = static_cast<uint8_t>(bytes[0]);
   const auto dtype = static_cast<uint8_t>(bytes[1]);
-  const auto op = static_cast<uint8_t>(bytes[2]);
+  const auto op = static_cast<uint8_t>(static_cast<uint8_t>(bytes[2]) & ~kIsWeighted);
   const auto packed = static_cast<uint8_t>(bytes[3]);
   const auto num_dims = static_cast<uint8_t>(packed & kDimensions);
   const auto algorithm = packed >> kAlgorithmShift & kAlgorithm;
@@ -211,6 +249,7 @@ Result<DecodedCall> decode_call(std::span<const std::byte> bytes) {
   call.op = static_cast<ReduceOp>(op);
   call.algorithm = static_cast<Algorithm>(algorithm);
   call.is_inner = (packed & kIsInner) != 0;
+  call.is_weighted = (static_cast<uint8_t>(bytes[2]) & kIsWeighted) != 0;
   std::memcpy(&call.root.value, bytes.data() + 4, 4);
   std::memcpy(&call.count, bytes.data() + 8, 8);
   // Bounded, so that products with element sizes cannot overflow.

@@ -69,6 +69,8 @@ struct Call {
   // The data goes from device to device, outside of the engine. The members only
   // compare their calls, and learn when all have called. For strict calls only.
   bool is_inner = false;
+  // A mean in which each contribution has a weight (weights.h).
+  bool is_weighted = false;
   straggler::PolicyOptions policy;
 
   uint64_t bytes() const { return count * size_of(dtype); }
@@ -98,6 +100,8 @@ Status validate(const Call& call, int32_t size);
 
 // Largest group whose calls may skip: the mask must fit into the first frame.
 inline constexpr int32_t kMaxPartialSize = 1024;
+// The same for weighted calls, with the sum of the weights behind the mask.
+inline constexpr int32_t kMaxWeightedPartialSize = kMaxPartialSize - 64;
 // 16 bytes, 8 bytes for each dimension, and 48 bytes for a policy other than WaitAll.
 inline constexpr size_t kMaxCallBytes =
     16 + 8 * Shape::kMaxDims + straggler::kEncodedPolicyBytes;

@@ -55,6 +55,7 @@ struct LocalCall {
   Priority priority = 0;
   // Data shard of the local contribution (straggler/data_shard.h).
   int32_t data_shard = straggler::kAnyDataShard;
+  double weight = 1.0;  // of the local contribution, if the call is weighted
   TimePoint called_at{};
   // For a traced call: step of the user's training, and time of the user's call.
   int64_t step = -1;

@@ -6,6 +6,7 @@
 // plain value, usable on any thread.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,14 @@ enum class OutcomeKind : uint8_t { kComplete, kPartial, kAborted };
 struct ShardOutcome {
   Rank owner;
   std::vector<Rank> contributors;  // ascending
-  double scale = 1.0;              // factor of the sum
+  double scale = 1.0;              // factor of the sum; not used by a weighted call
   // Data shards in `contributors` that came from a backup, ascending.
   std::vector<straggler::StandIn> stand_ins;
   // Range of elements of the tensor.
   uint64_t first_element = 0;
   uint64_t num_elements = 0;
+  // Sum of the contributors' weights; empty if the call was not weighted.
+  std::optional<double> weight{};
 };
 
 // Part of a result without the contribution of the primary of a data shard.
@@ -64,6 +67,9 @@ struct Outcome {
   // Owners of shards without this member's contribution, ascending. For a
   // reduce_scatter: owners that had announced it when the call ended.
   std::vector<Rank> skipped_by;
+  // Sum of the contributors' weights. If the shards differ, the smallest of their sums;
+  // for a reduce_scatter, that of the own shard. Empty if the call was not weighted.
+  std::optional<double> weight{};
   // For an aborted call: members that it was still waiting for; ascending.
   std::vector<Rank> missing;
 };

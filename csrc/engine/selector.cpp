@@ -48,8 +48,9 @@ void Selector::forget() {
 
 Algorithm Selector::choose(const collectives::Call& call, int32_t members) const {
   if (call.kind != collectives::CallKind::kAllreduce) return Algorithm::kDirect;
-  const Algorithm chosen =
-      call.is_partial() ? Algorithm::kDirect : cheapest(call, members);
+  const Algorithm chosen = call.is_partial() || call.is_weighted
+                               ? Algorithm::kDirect
+                               : cheapest(call, members);
   if (chosen != Algorithm::kDirect) return chosen;
   const bool has_one_owner =
       call.bytes() >= least_for_one_ && call.bytes() <= most_for_one_;

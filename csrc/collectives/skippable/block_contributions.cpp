@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/weights.h"
+
 namespace aikido::collectives {
 
 using transport::FrameKind;
@@ -29,8 +31,11 @@ void BlockContributions::give(Rank rank, const std::byte* data, size_t from_byte
   mine.is_posted = mine.is_under_way = true;
   mine.token = ++num_messages_ * static_cast<uint32_t>(host_->size()) +
                static_cast<uint32_t>(rank.value);
+  const auto weight = encode_weight(local_.weight);
+  const std::span<const std::byte> extra =
+      call_.is_weighted ? weight : std::span<const std::byte>();
   mine.id = post(rank, FrameKind::kContrib, rank.value, data, bytes - from_byte,
-                 from_byte, bytes, from_byte == 0, mine.token);
+                 from_byte, bytes, from_byte == 0, mine.token, extra);
 }
 
 void BlockContributions::withdraw(Rank rank) {
@@ -82,7 +87,8 @@ bool BlockContributions::was_skipped() const {
 }
 
 Status BlockContributions::read_header(Rank from, std::span<const std::byte> bytes) {
-  auto header = decode_result_header(bytes, host_->size(), host_->size());
+  auto header =
+      decode_result_header(bytes, host_->size(), host_->size(), call_.is_weighted);
   if (!header) return header.status();
   if (header->mask.contains(host_->self())) {
     return {Code::kProtocol,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/skippable/message_tokens.h"
+#include "collectives/weights.h"
 
 namespace aikido::collectives {
 
@@ -64,6 +65,8 @@ void Contributions::post_bytes(int32_t s, size_t begin, size_t end, uint32_t tok
                                std::span<const std::byte> extra) {
   PartialShard& mine = shards_.at(s);
   ++in_flight_;
+  const auto weight = encode_weight(local_.weight);
+  if (call_.is_weighted) extra = weight;
   // Only the first piece carries the call.
   mine.contribution.push_back(post(mine.owner, FrameKind::kContrib, s,
                                    local_.input + shards_.plan().first_byte(s) + begin,

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/mutation.h"
+#include "collectives/weights.h"
 
 namespace aikido::collectives {
 
@@ -65,9 +66,37 @@ size_t OwnedShard::ready(const RankSet& members, const std::byte* own) const {
   return ready;
 }
 
+std::optional<double> OwnedShard::total_weight(const Counted& counted) const {
+  if (counted.own_weight == nullptr) return std::nullopt;
+  double total = 0;
+  counted.mask.for_each([&](Rank r) { total += weight_of(r, counted); });
+  return total;
+}
+
+void OwnedShard::fold_weighted(std::byte* out, kernels::ReduceFn reduce,
+                               const Counted& counted, const std::byte* own,
+                               size_t begin, size_t end, DType dtype) const {
+  while (begin < end) {
+    // As in fold(): up to the first byte that is not contiguous.
+    size_t next = end;
+    WeightedInputs inputs;
+    counted.mask.for_each([&](Rank r) {
+      const auto bytes =
+          r == self_ ? std::span(own + begin, end - begin) : source(r).from(begin, end);
+      next = std::min(next, begin + bytes.size());
+      for (int i = source(r).is_twice ? 0 : 1; i < 2; ++i)
+        inputs.add(bytes.data(), weight_of(r, counted));
+    });
+    inputs.fold(out + begin, reduce, dtype, (next - begin) / size_of(dtype));
+    begin = next;
+  }
+}
+
 void OwnedShard::fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
-                      const std::byte* own, size_t begin, size_t end, size_t element,
+                      const std::byte* own, size_t begin, size_t end, DType dtype,
                       double scale) const {
+  if (counted.own_weight != nullptr)
+    return fold_weighted(out, reduce, counted, own, begin, end, dtype);
   std::array<const void*, 64> few;
   std::vector<const void*> many;
   const void** inputs = few.data();
@@ -99,7 +128,7 @@ void OwnedShard::fold(std::byte* out, kernels::ReduceFn reduce, const Counted& c
         ++i;
       }
     });
-    reduce(out + begin, inputs, i, (next - begin) / element, scale);
+    reduce(out + begin, inputs, i, (next - begin) / size_of(dtype), scale);
     begin = next;
   }
 }

@@ -24,6 +24,8 @@ namespace aikido::collectives {
 struct Counted {
   const RankSet& mask;
   std::span<const straggler::StandIn> stand_ins{};
+  // Weight of the own contribution, in a weighted call; otherwise null.
+  const double* own_weight = nullptr;
 };
 
 class OwnedShard {
@@ -78,10 +80,16 @@ class OwnedShard {
     const auto look = policy->next_look(), due = policy->progress_due();
     return look && due ? std::min(look, due) : look ? look : due;
   }
+  // Weight of the contribution of `from`, in a weighted call. Requires: place() has
+  // returned memory for its first bytes.
+  void set_weight(Rank from, double weight) { source(from).weight = weight; }
+  // Sum of the weights of `counted`; empty if the call is not weighted.
+  std::optional<double> total_weight(const Counted& counted) const;
   // Folds [begin, end) of `counted`, in the order of the data shards. Requires: these
-  // bytes have arrived. `element`: bytes of one element.
+  // bytes have arrived. In a weighted call `reduce` is that of kAvg, and `scale` has no
+  // effect.
   void fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
-            const std::byte* own, size_t begin, size_t end, size_t element,
+            const std::byte* own, size_t begin, size_t end, DType dtype,
             double scale) const;
 
   // Bytes of a complete contribution. Requires: none of them were kept.
@@ -104,6 +112,7 @@ class OwnedShard {
     Buffer staged;           // of the size of a contribution; all that is not in `kept`
     std::vector<Kept> kept;  // in ascending order
     size_t bytes = 0;
+    double weight = 1.0;
     bool is_begun = false;
     bool is_whole = false;
     bool is_twice = false;  // with a mutation only
@@ -117,6 +126,11 @@ class OwnedShard {
     }
     return here;
   }
+  double weight_of(Rank rank, const Counted& counted) const {
+    return rank == self_ ? *counted.own_weight : source(rank).weight;
+  }
+  void fold_weighted(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
+                     const std::byte* own, size_t begin, size_t end, DType dtype) const;
   bool is_next(Rank from, uint64_t offset);
   std::byte* stage(StagedInput& source, BufferPool& pool);
   StagedInput& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }

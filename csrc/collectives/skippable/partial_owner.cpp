@@ -7,6 +7,7 @@
 
 #include "base/mutation.h"
 #include "collectives/skippable/result_header.h"
+#include "collectives/weights.h"
 
 namespace aikido::collectives {
 
@@ -143,6 +144,11 @@ Result<std::byte*> ShardOwner::place(Rank from, const FrameHeader& header, int32
   });
   if (place == nullptr && header.view == view.number)
     return misfit(from, header.total_bytes, shards_.plan().num_bytes(s));
+  if (place != nullptr && call_.is_weighted && header.offset == 0) {
+    auto weight = decode_weight(rest);
+    if (!weight) return weight.status();
+    mine.own->set_weight(from, *weight);
+  }
   return place;
 }
 
@@ -158,14 +164,13 @@ void ShardOwner::fold_ahead(int32_t s) {
   if (is_one ? !is_started() : !shards_.is_backup(host_->self())) return;
   const size_t first = shards_.plan().first_byte(s);
   const size_t total = shards_.plan().num_bytes(s);
-  const size_t element = size_of(call_.dtype);
   const size_t chunk = piece_bytes();
   const size_t ready = own->ready(shards_.wanted(), local_.input);
   while (own->folded < total) {
     const size_t end = std::min(total, own->folded + chunk);
     if (end > ready) return;
-    own->fold(results_.memory() + first, reduce_, {shards_.wanted(), {}},
-              is_one ? local_.input + first : nullptr, own->folded, end, element,
+    own->fold(results_.memory() + first, reduce_, counted(shards_.wanted()),
+              is_one ? local_.input + first : nullptr, own->folded, end, call_.dtype,
               scale_of(call_, shards_.wanted().count(), host_->size()));
     own->folded = end;
     send_ahead(s);
@@ -186,6 +191,7 @@ void ShardOwner::send_ahead(int32_t s) {
   const RankSet known = std::exchange(mine.mask, shards_.participants());
   RankSet others = shards_.participants();
   others.erase(host_->self());
+  mine.close.weight = own.total_weight(counted(mine.mask));
   results_.send(s, std::exchange(own.sent, own.folded), own.folded, others, false);
   if (!is_certain) mine.mask = known;
 }
@@ -243,8 +249,8 @@ void ShardOwner::close(int32_t s, const straggler::Decision& decision) {
       if (mine.out.size() < room) mine.out.push_back(r);
     });
   }
-  mine.reason = decision.reason;
-  mine.deadline = told_deadline(decision.deadline);
+  mine.close = {decision.reason, told_deadline(decision.deadline),
+                own.total_weight(counted(mine.mask))};
   own.is_closed = true;
   own.tell_close(host_->clock().now(), [&](Rank r) {
     return incoming_.num_received(r, FrameKind::kContrib, s);
@@ -260,7 +266,6 @@ void ShardOwner::close(int32_t s, const straggler::Decision& decision) {
   group_policy_.history().on_closed(seq_, received_.charge(s));
   const size_t first = shards_.plan().first_byte(s);
   const size_t total = shards_.plan().num_bytes(s);
-  const size_t element = size_of(call_.dtype);
   const size_t chunk = piece_bytes();
   if (!(mine.mask == shards_.wanted()) || !own.stand_ins.empty()) {
     own.folded = 0;
@@ -276,9 +281,9 @@ void ShardOwner::close(int32_t s, const straggler::Decision& decision) {
   size_t begin = own.sent;
   while (begin < total || total == 0) {
     const size_t end = std::max(own.folded, std::min(total, begin + chunk));
-    own.fold(results_.memory() + first, reduce_, {mine.mask, own.stand_ins},
+    own.fold(results_.memory() + first, reduce_, counted(mine.mask, own.stand_ins),
              is_started() ? local_.input + first : nullptr, std::max(begin, own.folded),
-             end, element, scale_of(call_, mine.mask.count(), host_->size()));
+             end, call_.dtype, scale_of(call_, mine.mask.count(), host_->size()));
     results_.send(s, begin, end, in_time, false);
     begin = end;
     if (total == 0) break;

@@ -69,6 +69,11 @@ class ShardOwner final : public SkippablePart {
   std::optional<TimePoint> next_look() const;
 
  private:
+  // Input of a fold, with the own weight in a weighted call.
+  Counted counted(const RankSet& mask,
+                  std::span<const straggler::StandIn> stand_ins = {}) const {
+    return {mask, stand_ins, call_.is_weighted ? &local_.weight : nullptr};
+  }
   RankSet expected() const;
   void start_policy(int32_t s);
   void fold_ahead(int32_t s);

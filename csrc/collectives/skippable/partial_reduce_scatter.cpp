@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/weights.h"
+
 namespace aikido::collectives {
 
 using transport::FrameHeader;
@@ -70,12 +72,12 @@ Result<std::byte*> PartialReduceScatter::place(Rank from, const FrameHeader& hea
     return nowhere;
   }
   if (header.kind == FrameKind::kContrib && owner == host_->self().value)
-    return place_contribution(from, header);
+    return place_contribution(from, header, rest);
   return misfit(from, header.total_bytes, 0);
 }
 
-Result<std::byte*> PartialReduceScatter::place_contribution(Rank from,
-                                                            const FrameHeader& header) {
+Result<std::byte*> PartialReduceScatter::place_contribution(
+    Rank from, const FrameHeader& header, std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
   const membership::View& view = view_host_->view();
   if (is_closed_ || !takes_part() || !participants_.contains(from)) return nowhere;
@@ -90,6 +92,11 @@ Result<std::byte*> PartialReduceScatter::place_contribution(Rank from,
   if (own_->has(from)) return nowhere;
   std::byte* const place = own_->place(from, header.offset, host_->pool());
   if (place == nullptr) return misfit(from, header.total_bytes, own_bytes_);
+  if (call_.is_weighted && header.offset == 0) {
+    auto weight = decode_weight(rest);
+    if (!weight) return weight.status();
+    own_->set_weight(from, *weight);
+  }
   receiving_.insert(from);
   return place;
 }
@@ -170,8 +177,9 @@ void PartialReduceScatter::let_go() {
 }
 
 void PartialReduceScatter::fold(size_t end, const RankSet& mask) {
-  own_->fold(local_.output, reduce_, {mask}, block(host_->self()).data, own_->folded,
-             end, size_of(call_.dtype), scale_of(call_, mask.count(), host_->size()));
+  own_->fold(local_.output, reduce_, counted(mask), block(host_->self()).data,
+             own_->folded, end, call_.dtype,
+             scale_of(call_, mask.count(), host_->size()));
   own_->folded = end;
 }
 
@@ -220,6 +228,7 @@ std::optional<uint64_t> PartialReduceScatter::received_of(Rank from) const {
 void PartialReduceScatter::close(const straggler::Decision& decision) {
   header_ = {own_->policy->arrived(), decision.reason,
              told_deadline(decision.deadline)};
+  header_.weight = own_->total_weight(counted(header_.mask));
   is_closed_ = true;
   own_->tell_close(host_->clock().now(), [&](Rank r) { return received_of(r); });
   // The pieces folded ahead were sums of all members.

@@ -72,14 +72,18 @@ class PartialReduceScatter final : public SkippableOperation {
   void contribute();
 
   // As the owner of a block.
-  Result<std::byte*> place_contribution(Rank from,
-                                        const transport::FrameHeader& header);
+  Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
+                                        std::span<const std::byte> rest);
   void make_own(size_t bytes);
   void start_policy();
   void forget(Rank rank);
   void let_go();
   RankSet whole() const;
   RankSet givers() const;
+  // Input of a fold, with the own weight in a weighted call.
+  Counted counted(const RankSet& mask) const {
+    return {mask, {}, call_.is_weighted ? &local_.weight : nullptr};
+  }
   void fold(size_t end, const RankSet& mask);
   void fold_ahead();
   bool is_held_up() const;

@@ -20,8 +20,7 @@ void PartialShard::take(ResultHeader header) {
   mask = std::move(header.mask);
   stand_ins = std::move(header.stand_ins);
   out = std::move(header.out);
-  reason = header.reason;
-  deadline = header.deadline;
+  close = {header.reason, header.deadline, header.weight};
 }
 
 PartialShards::PartialShards(Rank self, int32_t size, Seq seq, const Call& call)

@@ -25,13 +25,19 @@
 
 namespace aikido::collectives {
 
+// How the owner closed a shard, beside the mask.
+struct ShardClose {
+  straggler::Reason reason = straggler::Reason::kComplete;
+  Duration deadline{};
+  std::optional<double> weight{};  // sum of the contributors', in a weighted call
+};
+
 // One shard, or a part of one, on any member.
 struct PartialShard {
   bool is_live = false;  // false: its parts are used instead, or its whole shard
   Rank owner;
-  RankSet mask;  // known with the first byte of the result, or the close
-  straggler::Reason reason = straggler::Reason::kComplete;
-  Duration deadline{};
+  RankSet mask;      // known with the first byte of the result, or the close
+  ShardClose close;  // known with the mask
   size_t bytes = 0;  // received bytes of the result
   bool is_received = false;
   bool is_charged = false;  // to members that have not called the operation
@@ -48,7 +54,9 @@ struct PartialShard {
   RankSet late;                          // members that still get the result from us
   TimePoint late_due{};                  // latest time to send it
 
-  ResultHeader header() const { return {mask, reason, deadline, stand_ins, out}; }
+  ResultHeader header() const {
+    return {mask, close.reason, close.deadline, stand_ins, out, close.weight};
+  }
   void take(ResultHeader header);
   // The mask is unknown again.
   void open_again() {

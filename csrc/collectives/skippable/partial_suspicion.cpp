@@ -100,7 +100,7 @@ std::optional<TimePoint> OwnerSuspicion::suspicion() const {
   for (const int32_t s : shards_.live()) {
     const PartialShard& mine = shards_.at(s);
     if (mine.own && !mine.own->is_closed) return std::nullopt;
-    waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
+    waited = std::max(waited, mine.mask.count() > 0 ? mine.close.deadline : Duration{});
     if (mine.is_received || mine.own) continue;
     are_several |= missing != kNoRank && missing != mine.owner;
     missing = mine.owner;
@@ -186,7 +186,7 @@ Duration OwnerSuspicion::waited_in_vain() const {
     Duration longest{};
     for (const PartialShard& other : shards_.all())
       if (other.mask.count() > 0 && !shards_.is_in_time(other, mine.owner))
-        longest = std::max(longest, other.deadline);
+        longest = std::max(longest, other.close.deadline);
     shortest = std::min(shortest, longest);
   }
   return shortest;

@@ -72,7 +72,8 @@ void ReceivedResults::arrived(int32_t s, const FrameHeader& header) {
 
 Status ReceivedResults::read_mask(PartialShard& mine,
                                   std::span<const std::byte> bytes) const {
-  auto header = decode_result_header(bytes, host_->size(), shards_.num_data_shards());
+  auto header = decode_result_header(bytes, host_->size(), shards_.num_data_shards(),
+                                     call_.is_weighted);
   if (!header) return header.status();
   mine.take(*std::move(header));
   // Only for the mutation tests of the simulator.

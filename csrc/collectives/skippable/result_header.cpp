@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "collectives/weights.h"
 #include "transport/frame.h"
 
 namespace aikido::collectives {
@@ -17,7 +18,8 @@ namespace {
 // Layout: reason u8, three zero bytes, deadline in microseconds u32, then the mask, bit
 // r % 8 of byte r / 8 for rank r. No backup is in a mask. The bit of a backup says that
 // it stood in. After the mask comes the data shard of each such backup as u16, and then
-// each excluded member as u16.
+// each excluded member as u16. In a weighted call, which has no backups, the sum of the
+// weights comes after the mask.
 constexpr size_t kHeadBytes = 8;
 constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kWaitingPays);
 
@@ -49,6 +51,10 @@ Outcome outcome_of(const Call& call, Rank self, int32_t size,
     header.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
     shard.scale = scale_of(call, header.mask.count(), size);
     shard.stand_ins = header.stand_ins;
+    shard.weight = header.weight;
+    const bool counts = call.kind == CallKind::kAllreduce || owner == self;
+    const bool is_less = !outcome.weight || header.weight < outcome.weight;
+    if (counts && header.weight && is_less) outcome.weight = header.weight;
     outcome.stand_ins.insert(outcome.stand_ins.end(), header.stand_ins.begin(),
                              header.stand_ins.end());
     outcome.out.insert(outcome.out.end(), header.out.begin(), header.out.end());
@@ -115,6 +121,10 @@ std::vector<std::byte> encode_result_header(const ResultHeader& header) {
     add(data_shard);
   }
   for (const Rank rank : header.out) add(rank);
+  if (header.weight) {
+    const auto weight = encode_weight(*header.weight);
+    out.insert(out.end(), weight.begin(), weight.end());
+  }
   return out;
 }
 
@@ -125,7 +135,8 @@ size_t max_stand_ins(const Call& call, int32_t size) {
 }
 
 Result<ResultHeader> decode_result_header(std::span<const std::byte> bytes,
-                                          int32_t size, int32_t num_data_shards) {
+                                          int32_t size, int32_t num_data_shards,
+                                          bool is_weighted) {
   const auto n = static_cast<size_t>(size);
   const auto bad_length = [&] {
     return Status(Code::kProtocol,
@@ -148,7 +159,13 @@ Result<ResultHeader> decode_result_header(std::span<const std::byte> bytes,
     else
       header.stand_ins.push_back({kNoRank, rank});
   }
-  const auto rest = bytes.subspan(mask_end);
+  auto rest = bytes.subspan(mask_end);
+  if (is_weighted) {
+    auto weight = decode_weight(rest);
+    if (!weight) return weight.status();
+    header.weight = *weight;
+    rest = {};
+  }
   const size_t num_stand_ins = header.stand_ins.size();
   // Excluded members are listed only if there are backups.
   const bool may_say_more = num_data_shards < size && rest.size() % 2 == 0;

@@ -6,6 +6,7 @@
 // the reason not to wait for the others. PROTOCOL.md has the bytes. Pure; any thread.
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct ResultHeader {
   // ascending, as many as there is room for. Present with backups only: they choose by
   // this list which primary to shadow.
   std::vector<Rank> out{};
+  // Sum of the contributors' weights; empty if the call is not weighted.
+  std::optional<double> weight{};
 };
 
 // Deadline of the policy as its frame carries it: rounded down to whole microseconds,
@@ -53,9 +56,10 @@ std::vector<Hole> holes_of(const Call& call, int32_t size, const Outcome& outcom
 
 std::vector<std::byte> encode_result_header(const ResultHeader& header);
 // kProtocol with a sentence if the bytes are no header in a group of `size` with
-// `num_data_shards` data shards.
+// `num_data_shards` data shards. `is_weighted`: of a weighted call.
 Result<ResultHeader> decode_result_header(std::span<const std::byte> bytes,
-                                          int32_t size, int32_t num_data_shards);
+                                          int32_t size, int32_t num_data_shards,
+                                          bool is_weighted = false);
 // Number of stand-ins that fit into the first frame of a result. The remaining room is
 // for excluded members.
 size_t max_stand_ins(const Call& call, int32_t size);

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 
+#include "collectives/weights.h"
+
 namespace aikido::collectives {
 
 using transport::FrameKind;
@@ -101,9 +103,11 @@ void DirectReduction::contribute() {
 
 void DirectReduction::contribute_to(Rank owner, int32_t shard) {
   const Piece mine = piece(shard);
+  const auto weight = encode_weight(local_.weight);
   const auto give = [&](size_t begin, size_t end, bool is_first) {
     post(owner, FrameKind::kContrib, shard, mine.data + begin, end - begin, begin,
-         mine.bytes, is_first);
+         mine.bytes, is_first, 0,
+         call_.is_weighted ? weight : std::span<const std::byte>());
   };
   if (given_.empty()) return give(0, mine.bytes, true);
   Given& given = given_[static_cast<size_t>(owner.value)];
@@ -185,7 +189,7 @@ void DirectReduction::on_more() {
 
 Result<std::byte*> DirectReduction::place(Rank from,
                                           const transport::FrameHeader& header,
-                                          std::span<const std::byte>) {
+                                          std::span<const std::byte> rest) {
   // It only asks if this rank has called.
   if (header.kind == FrameKind::kReady) return nullptr;
   const auto shard = static_cast<int32_t>(header.shard);
@@ -199,6 +203,11 @@ Result<std::byte*> DirectReduction::place(Rank from,
     const bool is_whole = header.payload_bytes % size_of(call_.dtype) == 0;
     if (header.total_bytes != expected || header.offset != source.bytes || !is_whole) {
       return misfit(from, header.total_bytes, expected);
+    }
+    if (call_.is_weighted && !source.is_begun) {
+      auto weight = decode_weight(rest);
+      if (!weight) return weight.status();
+      source.weight = *weight;
     }
     source.is_begun = true;
     source.total = expected;
@@ -218,6 +227,11 @@ Result<std::byte*> DirectReduction::place(Rank from,
         header.offset != results_[static_cast<size_t>(shard)].bytes ||
         header.offset + header.payload_bytes > given_to(from, expected)) {
       return misfit(from, header.total_bytes, expected);
+    }
+    if (call_.is_weighted && header.offset == 0 && !rest.empty()) {
+      auto weight = decode_weight(rest);
+      if (!weight) return weight.status();
+      total_weight_ = *weight;
     }
     return local_.output + plan_.first_byte(shard) + header.offset;
   }
@@ -256,6 +270,7 @@ void DirectReduction::fold_what_is_ready() {
   if (!own_shard_ || own_done_ || !is_started()) return;
   for (int32_t r = 0; r < host_->size(); ++r)
     if (Rank(r) != host_->self() && !sources_[static_cast<size_t>(r)].has_come) return;
+  if (call_.is_weighted) add_up_weights();
   const size_t total = *own_bytes_;
   do {
     const size_t n = ready();
@@ -265,6 +280,13 @@ void DirectReduction::fold_what_is_ready() {
   } while (folded_ < total);
   own_done_ = true;
   sources_.clear();
+}
+
+// Requires: the first frames of all members have arrived.
+void DirectReduction::add_up_weights() {
+  double total = 0;
+  for (int32_t r = 0; r < host_->size(); ++r) total += weight_of(Rank(r));
+  total_weight_ = total;
 }
 
 // Number of bytes that can be folded next, up to the end of the shortest first frame.
@@ -316,7 +338,7 @@ void DirectReduction::fold(size_t begin, size_t end) {
       inputs[r] = is_own ? own.data + begin
                          : sources_[r].frames.front().data() + sources_[r].used;
     }
-    reduce_(out, inputs, n, (end - begin) / size_of(call_.dtype), scale_);
+    fold_inputs(out, inputs, (end - begin) / size_of(call_.dtype));
   }
   folded_ = end;
   if (local_.parts) {
@@ -326,14 +348,26 @@ void DirectReduction::fold(size_t begin, size_t end) {
   send_result(out, begin, end);
 }
 
+// Folds `count` elements of the contributions of all members, by rank.
+void DirectReduction::fold_inputs(std::byte* out, const void* const* inputs,
+                                  size_t count) const {
+  const int32_t n = host_->size();
+  if (!call_.is_weighted)
+    return reduce_(out, inputs, static_cast<size_t>(n), count, scale_);
+  WeightedInputs weighted;
+  for (int32_t r = 0; r < n; ++r) weighted.add(inputs[r], weight_of(Rank(r)));
+  weighted.fold(out, reduce_, call_.dtype, count);
+}
+
 void DirectReduction::send_result(const std::byte* data, size_t begin, size_t end) {
   if (is_scatter()) return;
+  const auto weight = encode_weight(total_weight_.value_or(0));
   const int32_t n = host_->size();
   for (int32_t step = 1; step < n; ++step) {
     const Rank to((host_->self().value + step) % n);
     if (is_for_root() && to != call_.root) continue;
     post(to, FrameKind::kResult, *own_shard_, data, end - begin, begin, *own_bytes_,
-         begin == 0);
+         begin == 0, 0, total_weight_ ? weight : std::span<const std::byte>());
   }
 }
 
@@ -341,7 +375,9 @@ void DirectReduction::finish_if_done() {
   if (!is_started() || is_over()) return;
   if (results_left_ > 0 || (own_shard_ && !own_done_) || pending_sends_ > 0) return;
   set_over();
-  succeed({});
+  Outcome outcome;
+  outcome.weight = total_weight_;
+  succeed(std::move(outcome));
 }
 
 std::vector<Rank> DirectReduction::missing() const {

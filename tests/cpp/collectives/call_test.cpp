@@ -34,6 +34,7 @@ TEST_CASE("a call survives encoding and decoding") {
       call.root = Rank(kind - 2);
       call.algorithm = static_cast<Algorithm>(kind % kNumAlgorithms);
       call.is_inner = kind % 2 == 0;
+      call.is_weighted = kind % 3 == 0;
       const auto bytes = encode(call);
       CHECK(bytes.size == (is_partial ? 80 : 32));
       auto decoded = decode_call(bytes.view());
@@ -108,6 +109,7 @@ TEST_CASE("calls that differ in any field are not equal") {
   CHECK(differs([](Call& c) { c.algorithm = Algorithm::kTree; }));
   CHECK(differs([](Call& c) { c.policy.slack = 2; }));
   CHECK(differs([](Call& c) { c.is_inner = true; }));
+  CHECK(differs([](Call& c) { c.is_weighted = true; }));
 }
 
 TEST_CASE("a call is described as its user wrote it") {
@@ -124,6 +126,12 @@ TEST_CASE("a call is described as its user wrote it") {
   call.is_inner = true;
   CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) directly between devices");
   call.is_inner = false;
+  call.is_weighted = true;
+  CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) with a weight");
+  call.policy = sample(true).policy;
+  CHECK(describe(call).find("with a weight and SkipStraggler(") != std::string::npos);
+  call.policy = {};
+  call.is_weighted = false;
   call.kind = CallKind::kBarrier;
   CHECK(describe(call) == "barrier()");
   call.kind = CallKind::kBroadcast;
@@ -232,4 +240,46 @@ TEST_CASE("only calls that a group can carry out are valid") {
           c.kind = CallKind::kBroadcast;
           c.root = Rank(4);
         }).find("the root is none of the 4 ranks") != std::string::npos);
+}
+
+TEST_CASE("a weight is for a mean of floating point over the contributors") {
+  const auto message = [](bool is_partial, auto change, int32_t size = 4) {
+    Call call = sample(is_partial);
+    call.is_weighted = true;
+    change(call);
+    return validate(call, size).message();
+  };
+  for (const bool is_partial : {false, true}) {
+    const auto refuses = [&](const char* why, auto change, int32_t size = 4) {
+      return message(is_partial, change, size).find(why) != std::string::npos;
+    };
+    for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat64,
+                              DType::kComplex64, DType::kComplex128})
+      CHECK(message(is_partial, [&](Call& c) { c.dtype = dtype; }) == "");
+    CHECK(message(is_partial, [](Call& c) { c.kind = CallKind::kReduceScatter; }) ==
+          "");
+    CHECK(message(is_partial, [](Call& c) { c.algorithm = Algorithm::kOneOwner; }) ==
+          "");
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProduct})
+      CHECK(refuses("needs op=AVG", [&](Call& c) { c.op = op; }));
+    CHECK(refuses("needs a floating-point", [](Call& c) { c.dtype = DType::kInt32; }));
+    CHECK(refuses("only all_reduce and reduce_scatter take a weight", [](Call& c) {
+      c.kind = CallKind::kReduce;
+      c.root = Rank(0);
+    }));
+    CHECK(refuses("directly and through the host",
+                  [](Call& c) { c.algorithm = Algorithm::kRing; }));
+    CHECK(refuses("directly and through the host", [](Call& c) { c.is_inner = true; }));
+  }
+  CHECK(message(true, [](Call& c) {
+          c.policy.divisor = straggler::Divisor::kWorld;
+        }).find("the weights of missing ranks") != std::string::npos);
+  CHECK(message(true, [](Call& c) {
+          c.policy.backups = 1;
+        }).find("ActiveBackup takes no weight") != std::string::npos);
+  CHECK(message(
+            true, [](Call&) {}, 960) == "");
+  CHECK(message(
+            true, [](Call&) {}, 961)
+            .find("at most 960") != std::string::npos);
 }

@@ -120,6 +120,9 @@ class Cluster {
 
   // ---- calls
 
+  // Weights of the contributions to weighted calls, by rank; empty: 1 each.
+  std::vector<double> weights;
+
   AnswerPtr allreduce(int32_t rank, const Call& call, Bytes input,
                       Duration timeout = milliseconds(10'000), bool in_place = true,
                       Priority priority = 0,
@@ -365,6 +368,7 @@ class Cluster {
       answer->outcome = outcome;
       done(*answer, status, kNoRank);
     };
+    if (!weights.empty()) local.weight = weights[static_cast<size_t>(rank)];
     // Owner of the memory, which ends when the operation releases it.
     local.keep_alive = std::shared_ptr<void>(
         nullptr, [weak = std::weak_ptr(answer), apart, memory = answer->memory](void*) {

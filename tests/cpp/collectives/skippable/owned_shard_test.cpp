@@ -100,7 +100,7 @@ TEST_CASE("data that is kept where it lies is folded like copied data") {
   const auto begin = GENERATE(size_t{0}, size_t{1});
   s.shard.fold(reinterpret_cast<std::byte*>(sum.data()), kSum, {kAll, {}},
                reinterpret_cast<std::byte*>(own.data()), begin * sizeof(float), kBytes,
-               sizeof(float), 1.0);
+               DType::kFloat32, 1.0);
   std::vector<float> expected{111, 222, 333, 444};
   std::fill_n(expected.begin(), begin, 0.0F);
   CHECK(sum == expected);
@@ -122,7 +122,7 @@ TEST_CASE("a contribution that begins again drops the data from before") {
   REQUIRE(s.give(0, 0, {5, 6, 7, 8}));
   std::vector<float> copy(4);
   s.shard.fold(reinterpret_cast<std::byte*>(copy.data()), kSum, {set_of(3, {0}), {}},
-               nullptr, 0, kBytes, sizeof(float), 1.0);
+               nullptr, 0, kBytes, DType::kFloat32, 1.0);
   CHECK(copy == std::vector<float>{5, 6, 7, 8});
 }
 
@@ -172,10 +172,13 @@ TEST_CASE("the fold contains the mask only, in rank order") {
       std::vector<float> out(4, -1.0f);
       auto* bytes = reinterpret_cast<std::byte*>(out.data());
       // In two parts, as in a fold that runs ahead.
-      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 0, 8, 4, row.scale);
+      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 0, 8, DType::kFloat32,
+                   row.scale);
       CHECK(out[2] == -1.0f);
-      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 8, 16, 4, row.scale);
-      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 16, 16, 4, row.scale);
+      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 8, 16, DType::kFloat32,
+                   row.scale);
+      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 16, 16, DType::kFloat32,
+                   row.scale);
       CHECK(out == row.expected);
     }
   }
@@ -199,7 +202,7 @@ TEST_CASE(
   const auto fold = [&](const RankSet& mask,
                         const std::vector<straggler::StandIn>& stand_ins) {
     shard.fold(reinterpret_cast<std::byte*>(&sum), kSum, {mask, stand_ins}, own, 0, 4,
-               4, 1.0);
+               DType::kFloat32, 1.0);
     return sum;
   };
   CHECK(fold(set_of(5, {1, 2}), {}) == 3);
@@ -223,7 +226,7 @@ TEST_CASE("more than 64 contributions can be folded") {
   float sum = 0;
   shard.fold(reinterpret_cast<std::byte*>(&sum),
              kernels::find_reduce(ReduceOp::kSum, DType::kFloat32),
-             {RankSet::full(kMany)}, reinterpret_cast<const std::byte*>(&mine), 0, 4, 4,
-             1.0);
+             {RankSet::full(kMany)}, reinterpret_cast<const std::byte*>(&mine), 0, 4,
+             DType::kFloat32, 1.0);
   CHECK(sum == kMany * (kMany + 1) / 2);
 }

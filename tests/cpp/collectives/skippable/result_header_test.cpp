@@ -32,6 +32,28 @@ TEST_CASE("result headers survive encoding and decoding") {
   }
 }
 
+TEST_CASE("a result header of a weighted call has the sum of the weights") {
+  for (const int32_t n : {1, 9, 960}) {
+    for (const double weight : {0.0, 2.5, 1e300}) {
+      ResultHeader header{RankSet::full(n), Reason::kComplete, {}};
+      header.weight = weight;
+      const auto bytes = encode_result_header(header);
+      auto decoded = decode_result_header(bytes, n, n, true);
+      REQUIRE(decoded.is_ok());
+      CHECK(decoded->weight == weight);
+      CHECK(decoded->mask == header.mask);
+      CHECK_FALSE(decode_result_header(bytes, n, n).is_ok());
+      const auto part = std::span(bytes).first(bytes.size() - 1);
+      CHECK_FALSE(decode_result_header(part, n, n, true).is_ok());
+      CHECK_FALSE(
+          decode_result_header(std::span(bytes).first(bytes.size() - 8), n, n, true)
+              .is_ok());
+      // It fits into the first frame, with the largest call.
+      CHECK(bytes.size() + kMaxCallBytes <= transport::kMaxExtensionBytes);
+    }
+  }
+}
+
 TEST_CASE("a result header has these bytes, and as many as the group needs") {
   const ResultHeader header{set_of(10, {0, 3, 9}), Reason::kComplete,
                             std::chrono::microseconds(0x0102)};
