@@ -8,7 +8,7 @@ import torch
 import torch._C._distributed_c10d
 import torch.futures
 import typing
-__all__: list[str] = ['AikidoBackend', 'AikidoWork', 'BackwardWatch', 'BatchPlan', 'Bounds', 'Instruction', 'Layer', 'LinkCost', 'LinkFit', 'Op', 'OpGraph', 'OpSpan', 'Outcome', 'Plan', 'PolicyOptions', 'Profile', 'QuietSteps', 'RankMemory', 'Recorder', 'Runtime', 'Schedule', 'ShardOutcome', 'Simulation', 'Span', 'Stage', 'StageTimes', 'Timeline', 'TransferBatch', 'TransferWindow', 'Validation', 'best_order', 'build_info', 'choose_collective', 'collective_time', 'digests', 'hook_work', 'interface_address', 'iteration_bounds', 'offer_device_memory', 'operation_names', 'partition', 'pipelining_depth', 'plan_batches', 'priority_range', 'resolve_settings', 'set_inner_finder', 'set_ipc_finder', 'settings_table', 'share_device_memory', 'simulate_iteration', 'source_address', 'tac', 'tic', 'transfer_windows', 'try_device_memory']
+__all__: list[str] = ['AikidoBackend', 'AikidoWork', 'BackwardWatch', 'BatchPlan', 'Bounds', 'Instruction', 'Layer', 'LinkCost', 'LinkFit', 'Op', 'OpGraph', 'OpSpan', 'Outcome', 'Plan', 'PolicyOptions', 'Profile', 'QuietSteps', 'RankMemory', 'Recorder', 'Runtime', 'Schedule', 'ShardOutcome', 'Simulation', 'Span', 'Stage', 'StageTimes', 'Timeline', 'TransferBatch', 'TransferWindow', 'Validation', 'best_order', 'build_info', 'check_weight', 'choose_collective', 'collective_time', 'digests', 'hook_work', 'interface_address', 'iteration_bounds', 'offer_device_memory', 'operation_names', 'partition', 'pipelining_depth', 'plan_batches', 'priority_range', 'resolve_settings', 'set_inner_finder', 'set_ipc_finder', 'settings_table', 'share_device_memory', 'simulate_iteration', 'source_address', 'tac', 'tic', 'transfer_windows', 'try_device_memory']
 class PolicyOptions:
     """
     A straggler policy in the engine's form.
@@ -554,6 +554,11 @@ class ShardOutcome:
     @property
     def stand_ins(self) -> list[tuple[int, int]]:
         ...
+    @property
+    def weight(self) -> float | None:
+        """
+        Sum of the contributors' weights; None without weights.
+        """
 class Outcome:
     """
     How a call ended: contributors, skipped ranks, and the reason.
@@ -626,6 +631,11 @@ class Outcome:
         """
         True if the result had arrived before this rank called.
         """
+    @property
+    def weight(self) -> float | None:
+        """
+        Sum of the contributors' weights; None without weights. The smallest sum if the shards differ.
+        """
 class Runtime:
     """
     Progress thread and listener of a process.
@@ -667,7 +677,7 @@ class AikidoBackend(torch._C._distributed_c10d.Backend):
         """
         Sets the reason for which `rank` is late in most steps, until the next call.
         """
-    def all_reduce(self, tensor: torch.Tensor, op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta, data_shard: int = -1) -> AikidoWork:
+    def all_reduce(self, tensor: torch.Tensor, op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta, data_shard: int = -1, weight: float | None = None) -> AikidoWork:
         ...
     def change_members(self, uuid: int, handles: collections.abc.Sequence[str], is_ordered: bool, timeout: datetime.timedelta | None) -> torch._C._distributed_c10d.Work:
         """
@@ -703,9 +713,9 @@ class AikidoBackend(torch._C._distributed_c10d.Backend):
         """
     def receive_message(self, tensor: torch.Tensor, src: int, tag: int) -> torch._C._distributed_c10d.Work:
         ...
-    def reduce_scatter(self, output: torch.Tensor, inputs: collections.abc.Sequence[torch.Tensor], op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta) -> AikidoWork:
+    def reduce_scatter(self, output: torch.Tensor, inputs: collections.abc.Sequence[torch.Tensor], op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta, weight: float | None = None) -> AikidoWork:
         ...
-    def reduce_scatter_tensor(self, output: torch.Tensor, input: torch.Tensor, op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta) -> AikidoWork:
+    def reduce_scatter_tensor(self, output: torch.Tensor, input: torch.Tensor, op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta, weight: float | None = None) -> AikidoWork:
         ...
     def refuse_call(self, call: str, why: str) -> typing.NoReturn:
         """
@@ -831,9 +841,18 @@ class QuietSteps:
         """
         While it is on, no step is quiet, and `check` is called at the end of a backward that is in progress. Any thread.
         """
+    def set_weight(self, weight: float) -> None:
+        """
+        Sets the weight of the present step.
+        """
     def take(self) -> tuple[list[tuple[float, list[tuple[AikidoWork, int]]]], bool]:
         """
         Removes and returns the quiet steps since the last take(), and True if the loop has begun another step. A step has the time at which its last bucket was started (time.monotonic()), and its sums with their numbers of elements.
+        """
+    @property
+    def weight(self) -> float | None:
+        """
+        Weight of this rank's gradients in the present step. None: the means have no weights. A quiet step sets it to 1.0 at its end.
         """
 def best_order(graph: OpGraph, *, link: str, chunk_bytes: float, compute: str, processors: int) -> tuple[list[str], float]:
     """
@@ -842,6 +861,10 @@ def best_order(graph: OpGraph, *, link: str, chunk_bytes: float, compute: str, p
 def build_info() -> aikido_torch._rows.BuildInfo:
     """
     Version, torch minor, compiler, CUDA and C++ ABI of this build, and the instruction sets of its kernels that this CPU has, fastest last.
+    """
+def check_weight(weight: float) -> None:
+    """
+    Raises ConfigError if this is no weight.
     """
 def choose_collective(*, members: int, bytes: float, message: LinkCost, gamma_s: float, message_s: float, shard_bytes: float, hosts: collections.abc.Sequence[int], local: LinkCost, among: collections.abc.Sequence[str]) -> tuple[str, float]:
     """

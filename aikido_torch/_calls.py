@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from aikido_torch import _C, _tags
 from aikido_torch._backend import backend_of, catching_up_on
+from aikido_torch._weights import weight_of
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, Carry, Policy, WaitAll
 from aikido_torch.straggler._policies import check_ceiling
@@ -29,6 +30,7 @@ def all_reduce(
     timeout: timedelta | None = None,
     carry: Carry | None = None,
     data_shard: int | None = None,
+    weight: float | None = None,
 ) -> _C.AikidoWork:
     """Reduces `tensor` over all ranks in place; `policy` may skip late ranks.
 
@@ -50,6 +52,14 @@ def all_reduce(
             not pending any more.
         data_shard: only with a policy `ActiveBackup`, on a backup that shadows a
             primary: the rank of that primary. A primary has its own data shard.
+        weight: only with op AVG, a floating-point or complex tensor, and on all ranks
+            or on none: the result is the sum of weight x tensor divided by the sum of
+            the weights, over the contributors of each shard. Such as this rank's number
+            of samples, with their mean in `tensor`. A tensor of weight 0 does not count
+            at all; if all weights are 0, the result is 0. With equal weights the result
+            has the bits of a call without weights. `work.outcome().weight` is the sum.
+            Goes directly and through the host, also for GPU tensors; not with
+            `ActiveBackup`, divisor="world" or `carry`.
 
     Returns:
         The work. Once it is done, `work.outcome()` names the contributors.
@@ -64,6 +74,7 @@ def all_reduce(
         _check_tensor("all_reduce", "tensor", tensor)
         _check_carry(carry, policy)
         _check_data_shard(data_shard)
+        weight = _checked_weight("all_reduce", weight, carry)
         native = _prepare("all_reduce", backend, policy, op, priority, timeout)
         if carry is not None:
             carry.add_to(tensor)
@@ -76,6 +87,7 @@ def all_reduce(
         priority,
         timeout or _GROUP_TIMEOUT,
         -1 if data_shard is None else data_shard,
+        weight,
     )
     if carry is not None:
         carry.watch(work, backend.place[0])
@@ -94,6 +106,7 @@ def reduce_scatter(
     priority: int | None = None,
     async_op: bool = False,
     timeout: timedelta | None = None,
+    weight: float | None = None,
 ) -> _C.AikidoWork:
     """Reduces `input_list[r]` of all ranks into `output` of rank r.
 
@@ -116,6 +129,8 @@ def reduce_scatter(
             (`Options.transport_priority`).
         async_op: return at once; `wait()` on the work.
         timeout: of this call; None is the group's.
+        weight: of all tensors of this rank; see `all_reduce`. `work.outcome().weight`
+            is the sum of the weights in `output`.
 
     Returns:
         The work. After completion, `work.outcome()` names the contributors to `output`.
@@ -138,6 +153,7 @@ def reduce_scatter(
         for r, tensor in enumerate(input_list):
             _check_tensor("reduce_scatter", f"input_list[{r}]", tensor)
         native = _prepare("reduce_scatter", backend, policy, op, priority, timeout)
+        weight = _checked_weight("reduce_scatter", weight)
     except ConfigError as error:
         _tell("reduce_scatter", backend, error)
     work = backend.reduce_scatter(
@@ -147,6 +163,7 @@ def reduce_scatter(
         native,
         priority,
         timeout or _GROUP_TIMEOUT,
+        weight,
     )
     if not async_op:
         work.wait()
@@ -163,6 +180,7 @@ def reduce_scatter_tensor(
     priority: int | None = None,
     async_op: bool = False,
     timeout: timedelta | None = None,
+    weight: float | None = None,
 ) -> _C.AikidoWork:
     """`reduce_scatter` of equal parts of one tensor, in rank order.
 
@@ -176,6 +194,7 @@ def reduce_scatter_tensor(
             (`Options.transport_priority`).
         async_op: return at once; `wait()` on the work.
         timeout: of this call; None is the group's.
+        weight: of the tensor of this rank; see `reduce_scatter`.
 
     Returns:
         The work. After completion, `work.outcome()` names the contributors to `output`.
@@ -191,10 +210,11 @@ def reduce_scatter_tensor(
         native = _prepare(
             "reduce_scatter_tensor", backend, policy, op, priority, timeout
         )
+        weight = _checked_weight("reduce_scatter_tensor", weight)
     except ConfigError as error:
         _tell("reduce_scatter_tensor", backend, error)
     work = backend.reduce_scatter_tensor(
-        output, input, _plain(op), native, priority, timeout or _GROUP_TIMEOUT
+        output, input, _plain(op), native, priority, timeout or _GROUP_TIMEOUT, weight
     )
     if not async_op:
         work.wait()
@@ -306,6 +326,18 @@ def _check_data_shard(data_shard: object) -> None:
             f"all_reduce: data_shard is {data_shard!r}; pass the rank of a primary, "
             "or None."
         )
+
+
+def _checked_weight(call: str, weight: object, carry: object = None) -> float | None:
+    """The weight as a float. The native call checks its range."""
+    if weight is None:
+        return None
+    if carry is not None:
+        raise ConfigError(
+            f"{call}: weight is {weight!r} in a call with carry: the pending values of "
+            "earlier calls have other weights; leave carry or the weight out."
+        )
+    return weight_of(call, weight)
 
 
 def _plain(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> dist.ReduceOp:

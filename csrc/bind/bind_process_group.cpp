@@ -123,6 +123,8 @@ void register_outcome(py::module_& m) {
           "stand_ins",
           [](const collectives::ShardOutcome& s) { return pairs(s.stand_ins); })
       .def_readonly("scale", &collectives::ShardOutcome::scale)
+      .def_readonly("weight", &collectives::ShardOutcome::weight,
+                    "Sum of the contributors' weights; None without weights.")
       .def_readonly("first_element", &collectives::ShardOutcome::first_element)
       .def_readonly("num_elements", &collectives::ShardOutcome::num_elements)
       .def("__repr__", [](const collectives::ShardOutcome& s) {
@@ -161,6 +163,9 @@ void register_outcome(py::module_& m) {
             return o.shards.empty() ? 1.0 : o.shards.front().scale;
           },
           "Factor of the sum in the first shard.")
+      .def_readonly("weight", &Outcome::weight,
+                    "Sum of the contributors' weights; None without weights. The "
+                    "smallest sum if the shards differ.")
       .def_readonly("shards", &Outcome::shards, "Empty unless the call could skip.")
       .def_property_readonly("reason", &reason_of, "Why the call ended as it did.")
       .def_property_readonly(
@@ -247,35 +252,39 @@ void register_calls(BackendClass& backend) {
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
              const straggler::PolicyOptions& policy, std::optional<Priority> priority,
-             std::chrono::milliseconds timeout, int32_t data_shard) {
-            return self.allreduce_with(tensor, op, {policy, priority, data_shard},
-                                       timeout);
+             std::chrono::milliseconds timeout, int32_t data_shard,
+             std::optional<double> weight) {
+            return self.allreduce_with(tensor, op,
+                                       {policy, priority, data_shard, weight}, timeout);
           },
           py::arg("tensor"), py::arg("op"), py::arg("policy"), py::arg("priority"),
           py::arg("timeout"), py::arg("data_shard") = straggler::kAnyDataShard,
-          py::call_guard<py::gil_scoped_release>())
+          py::arg("weight") = std::nullopt, py::call_guard<py::gil_scoped_release>())
       .def(
           "reduce_scatter",
           [](AikidoBackend& self, const at::Tensor& output,
              const std::vector<at::Tensor>& inputs, const ::c10d::ReduceOp& op,
              const straggler::PolicyOptions& policy, std::optional<Priority> priority,
-             std::chrono::milliseconds timeout) {
-            return self.reduce_scatter_with(output, inputs, op, {policy, priority},
-                                            timeout);
+             std::chrono::milliseconds timeout, std::optional<double> weight) {
+            return self.reduce_scatter_with(
+                output, inputs, op,
+                {policy, priority, straggler::kAnyDataShard, weight}, timeout);
           },
           py::arg("output"), py::arg("inputs"), py::arg("op"), py::arg("policy"),
-          py::arg("priority"), py::arg("timeout"),
+          py::arg("priority"), py::arg("timeout"), py::arg("weight") = std::nullopt,
           py::call_guard<py::gil_scoped_release>())
       .def(
           "reduce_scatter_tensor",
           [](AikidoBackend& self, const at::Tensor& output, const at::Tensor& input,
              const ::c10d::ReduceOp& op, const straggler::PolicyOptions& policy,
-             std::optional<Priority> priority, std::chrono::milliseconds timeout) {
-            return self.reduce_scatter_tensor_with(output, input, op,
-                                                   {policy, priority}, timeout);
+             std::optional<Priority> priority, std::chrono::milliseconds timeout,
+             std::optional<double> weight) {
+            return self.reduce_scatter_tensor_with(
+                output, input, op, {policy, priority, straggler::kAnyDataShard, weight},
+                timeout);
           },
           py::arg("output"), py::arg("input"), py::arg("op"), py::arg("policy"),
-          py::arg("priority"), py::arg("timeout"),
+          py::arg("priority"), py::arg("timeout"), py::arg("weight") = std::nullopt,
           py::call_guard<py::gil_scoped_release>());
 }
 

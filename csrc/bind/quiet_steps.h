@@ -83,6 +83,10 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   // quiet steps since the last count.
   std::pair<int64_t, int64_t> count_backwards();
 
+  // Weight of this rank's gradients in the present step; 1 after the step. Empty: the
+  // means have no weights.
+  std::optional<double> weight;
+
   // Any thread: no step is quiet while it is on, and check() is called at the end of a
   // backward that is under way.
   void set_alarm(bool is_on) { is_alarmed_ = is_on; }

@@ -35,6 +35,8 @@ Call even_scatter(const CallSite& site, const at::Tensor& output,
                   const ::c10d::ReduceOp& op, const ReductionExtras& extras, int size) {
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
   call.policy = extras.policy;
+  call.is_weighted = extras.weight.has_value();
+  check_weight(site, extras.weight);
   check_policy(site, call.policy, call.op, call.dtype, size);
   check_no_backups(site, call.policy);
   call.count *= static_cast<uint64_t>(size);
@@ -44,14 +46,15 @@ Call even_scatter(const CallSite& site, const at::Tensor& output,
 // `blocks`: contributions of this rank to the result of each rank.
 OwnWork scatter_reduced(CallPath& calls, const CallScope& site, Call call,
                         const Title& title, const at::Tensor& output, OutBlocks blocks,
-                        AikidoWork::Memory memory, std::optional<Priority> priority,
+                        AikidoWork::Memory memory, const ReductionExtras& extras,
                         Milliseconds timeout) {
   const InBlock result = in_block(calls.rank(), output);
   set_apart(blocks, {result}, calls.rank(), memory.held);
   LocalCall local = calls.local_call();
   local.output = result.data;
   local.out_blocks = std::move(blocks);
-  if (priority) local.priority = *priority;
+  if (extras.priority) local.priority = *extras.priority;
+  local.weight = extras.weight.value_or(1.0);
   return calls.submit(site, std::move(call), title, std::move(local), {output},
                       std::move(memory), timeout);
 }
@@ -75,6 +78,8 @@ OwnWork AikidoBackend::allreduce_with(at::Tensor tensor, const ::c10d::ReduceOp&
   check_tensor(site, "tensor", tensor, Use::kWrite);
   Call call = call_of(CallKind::kAllreduce, site, tensor, op);
   call.policy = extras.policy;
+  call.is_weighted = extras.weight.has_value();
+  check_weight(site, extras.weight);
   call.algorithm = selector_.choose(call, getSize());
   check_policy(site, call.policy, call.op, call.dtype, getSize());
   const int32_t data_shard =
@@ -115,6 +120,7 @@ OwnWork AikidoBackend::allreduce_with(at::Tensor tensor, const ::c10d::ReduceOp&
   local.output = mutable_bytes_of(host);
   if (extras.priority) local.priority = *extras.priority;
   local.data_shard = data_shard;
+  local.weight = extras.weight.value_or(1.0);
   return calls_.submit(site, std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"},
                        std::move(local), {tensor},
                        {{tensor}, staging.take(), {host, product}}, timeout);
@@ -241,7 +247,7 @@ OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& output,
   return scatter_reduced(calls_, site, std::move(call),
                          {OpType::REDUCE_SCATTER, "aikido:reduce_scatter"}, host,
                          std::move(blocks), {{output}, staging.take(), std::move(held)},
-                         extras.priority, timeout);
+                         extras, timeout);
 }
 
 WorkPtr AikidoBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -283,8 +289,8 @@ OwnWork AikidoBackend::reduce_scatter_tensor_with(const at::Tensor& output,
   return scatter_reduced(calls_, site, std::move(call),
                          {OpType::_REDUCE_SCATTER_BASE, "aikido:reduce_scatter_tensor"},
                          host_out, out_blocks(host_in, {}, getSize()),
-                         {{output}, staging.take(), {host_in, host_out}},
-                         extras.priority, timeout);
+                         {{output}, staging.take(), {host_in, host_out}}, extras,
+                         timeout);
 }
 
 WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(

@@ -16,6 +16,7 @@ struct ReductionExtras {
   straggler::PolicyOptions policy;
   std::optional<Priority> priority;  // empty: the group's
   int32_t data_shard = straggler::kAnyDataShard;
+  std::optional<double> weight{};  // of this rank's contribution; empty: not weighted
 };
 
 }  // namespace aikido::adapter

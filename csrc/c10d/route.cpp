@@ -67,8 +67,8 @@ bool CallPath::ipc_takes(const CallSite& site, const collectives::Call& call,
                          const at::Tensor& tensor, Milliseconds timeout) {
   const c10::Device device = tensor.device();
   const auto ipc = group_.routes.ipc();
-  if (device.is_cpu() || size() == 1 || call.is_partial() || call.count == 0 ||
-      ipc->is_off())
+  if (device.is_cpu() || size() == 1 || call.is_partial() || call.is_weighted ||
+      call.count == 0 || ipc->is_off())
     return false;
   check_process();
   group_.communicator.check();

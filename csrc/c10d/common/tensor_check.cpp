@@ -7,6 +7,7 @@
 
 #include "c10d/common/error.h"
 #include "c10d/common/premultiplied.h"
+#include "collectives/weights.h"
 #include "kernels/reduce.h"
 
 namespace aikido::adapter {
@@ -354,6 +355,12 @@ void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
 void check_no_backups(const CallSite& site, const straggler::PolicyOptions& policy) {
   if (policy.backups > 0)
     refuse(site, "policy ", straggler::to_string(policy), " is for all_reduce only");
+}
+
+void check_weight(const CallSite& site, std::optional<double> weight) {
+  if (!weight) return;
+  const Status valid = collectives::check_weight(*weight);
+  if (valid.has_failed()) refuse(site, valid.message());
 }
 
 int32_t check_data_shard(const CallSite& site, const straggler::PolicyOptions& policy,

@@ -113,6 +113,8 @@ void check_rank(const CallSite& site, const char* argument, int64_t rank, int si
 void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
                   ReduceOp op, DType dtype, int size);
 void check_no_backups(const CallSite& site, const straggler::PolicyOptions& policy);
+// The weight of a contribution, if there is one, is in its range.
+void check_weight(const CallSite& site, std::optional<double> weight);
 // Data shard that `rank` contributes, from the value given by its caller.
 int32_t check_data_shard(const CallSite& site, const straggler::PolicyOptions& policy,
                          int rank, int size, int32_t said);

@@ -104,6 +104,7 @@ void NcclRoute::shutdown() {
 
 // The dtypes and ops of NCCL, except bool, because NCCL defines its sums differently.
 bool nccl_takes(const collectives::Call& call, at::ScalarType dtype) {
+  if (call.is_weighted) return false;  // NCCL knows no weights
   switch (call.kind) {
     case CallKind::kBarrier:
     case CallKind::kMonitoredBarrier:
