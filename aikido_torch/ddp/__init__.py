@@ -31,6 +31,11 @@ digests of their states every `check_every` steps, and a rank that differs copie
 state of the others. `register(check=...)` makes errors of both, or switches them off.
 `Handle.close()` compares the states after the last step.
 
+`handle.weight = w`, set before the backward, makes the mean of the gradients a weighted
+mean over the contributors. So ranks with uneven batches train like one process over all
+samples, if `w` is the number of samples. The weight is 1.0 again after each step. All
+ranks set the first weight before the first backward, or none does.
+
 A late gradient is lost with `register(late="drop")`, the default. With `late="carry"`
 it is added, element by element, to this rank's next own contribution to the same
 bucket, and counts once:

@@ -28,6 +28,7 @@ from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
 from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._step_book import StepBook, Way
 from aikido_torch.ddp._step_policy import StepPolicy, losses_at_register
+from aikido_torch.ddp._step_weight import StepWeight
 from aikido_torch.ddp._user_step import UserStep
 from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
 from aikido_torch.recovery import _catch_up_policy, _return
@@ -69,6 +70,8 @@ class Handle:
         served_copies: copies of this rank's state for other ranks.
         skipped_steps: steps without this rank's gradient, or without a part of it.
         carried_steps: own steps with an added late gradient.
+        weight: of this rank's gradients in the next backward; 1.0 again after it. See
+            `aikido_torch.ddp`.
     """
 
     def __init__(
@@ -163,6 +166,21 @@ class Handle:
     def carried_steps(self) -> int:
         """Own steps with an added late gradient; see the class."""
         return self._carrying.num_steps
+
+    @property
+    def _weight(self) -> StepWeight:
+        carries = self._carrying.is_on
+        return StepWeight(self._quiet, self._policies.policy, carries=carries)
+
+    @property
+    def weight(self) -> float:
+        """Weight of this rank's gradients in the step; see the class."""
+        return self._weight.value
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        # No rank replays the first steps, which wait for all ranks.
+        self._weight.set(weight, may_begin=self._steps < self._laid_out_at)
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
@@ -496,7 +514,7 @@ class Handle:
     ) -> _C.AikidoWork:
         self._calls.on_bucket()
         work = self._backend.all_reduce(
-            tensor, op, policy, 0, _GROUP_TIMEOUT, data_shard
+            tensor, op, policy, 0, _GROUP_TIMEOUT, data_shard, self._quiet.weight
         )
         self._book.start(self.steps, work, tensor.numel())
         return work
@@ -545,6 +563,7 @@ class Handle:
             if strict:
                 after_backward(self._buckets.note_unused)
                 self._buckets.end_strict_step(bucket.index())
+            self._weight.end_step()
             self._end_step("own", collect=False)
             leave_quiet_steps(self)
 

@@ -30,13 +30,14 @@ class StepPolicy:
     The engine counts calls, of which each step has one per bucket.
 
     Attributes:
+        policy: the argument.
         skips: True if the policy may skip a rank.
         excludes: True if the other ranks exclude a rank when the result log is full.
         strict: the engine's options for steps that wait for all ranks.
     """
 
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+        self.policy = policy
         self._native: dict[int, _C.PolicyOptions] = {}
         self.skips = not isinstance(policy, WaitAll)
         self.excludes = getattr(policy, "on_log_full", "wait") == "exclude"
@@ -45,7 +46,7 @@ class StepPolicy:
     def native(self, calls_per_step: int) -> _C.PolicyOptions:
         """The engine's options for steps with `calls_per_step` calls."""
         if calls_per_step not in self._native:
-            policy = self._policy
+            policy = self.policy
             if isinstance(policy, SkipStraggler):
                 most = policy.max_consecutive_skips * max(1, calls_per_step)
                 policy = replace(policy, max_consecutive_skips=min(_MOST_SKIPS, most))

@@ -36,6 +36,7 @@ def train_one_step(batch):
     its_optimizer.step()
 
 model, optimizer = trained()
+net = torch.nn.Linear(4, 2)
 """,
     "priorities.md": """
 import aikido_torch, torch, torch.distributed as dist

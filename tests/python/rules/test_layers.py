@@ -68,6 +68,7 @@ _LEAVES = (
     "_steps",
     "_store_end",
     "_tags",
+    "_weights",
 )
 _BACKEND = (
     "_address",

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The weight of a step, and the handles that take none."""
+
+import math
+
+import pytest
+
+from aikido_torch.ddp._step_weight import StepWeight
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import ActiveBackup, SkipStraggler, WaitAll
+
+
+class Quiet:
+    """The part of `_C.QuietSteps` that keeps a weight."""
+
+    weight = None
+
+    def set_weight(self, weight):
+        self.weight = weight
+
+
+def weight_of_handle(policy=None, **options):
+    quiet = Quiet()
+    return StepWeight(quiet, policy or SkipStraggler(), **options), quiet
+
+
+def test_without_a_weight_the_calls_have_none():
+    weight, quiet = weight_of_handle()
+    weight.end_step()
+    assert weight.value == 1.0
+    assert quiet.weight is None
+
+
+@pytest.mark.parametrize("policy", [WaitAll(), SkipStraggler()])
+def test_the_weight_is_one_again_after_the_step(policy):
+    weight, quiet = weight_of_handle(policy)
+    weight.set(3, may_begin=True)
+    assert (weight.value, quiet.weight) == (3.0, 3.0)
+    weight.end_step()
+    assert (weight.value, quiet.weight) == (1.0, 1.0)
+    weight.set(0, may_begin=False)
+    assert quiet.weight == 0.0
+
+
+def test_the_first_weight_is_set_before_the_first_backward():
+    weight, quiet = weight_of_handle()
+    with pytest.raises(ConfigError, match="before the first backward"):
+        weight.set(3, may_begin=False)
+    assert quiet.weight is None
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 1e301, "3", None, True])
+def test_a_wrong_weight_changes_nothing(wrong):
+    weight, quiet = weight_of_handle()
+    weight.set(2, may_begin=True)
+    with pytest.raises(ConfigError, match="weight is"):
+        weight.set(wrong, may_begin=True)
+    assert quiet.weight == 2.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "carries", "remedy"),
+    [
+        (ActiveBackup(backups=1), False, "SkipStraggler"),
+        (SkipStraggler(divisor="world"), False, 'divisor="contributors"'),
+        (SkipStraggler(), True, 'late="drop"'),
+    ],
+)
+def test_some_handles_take_no_weight(policy, carries, remedy):
+    weight, quiet = weight_of_handle(policy, carries=carries)
+    with pytest.raises(ConfigError, match=remedy):
+        weight.set(1, may_begin=True)
+    assert quiet.weight is None
