@@ -325,7 +325,7 @@ class BackupSampler(Sampler[list[int]]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes where `state_dict` was called in an earlier training, on any rank.
+        """Resumes an earlier training, from the `state_dict` of any one of its ranks.
 
         Call it on all ranks, with the state of one rank, before `register`. The next
         iterator gives the rest of the epoch. If `set_epoch` is called with another

@@ -126,7 +126,10 @@ class LoopCalls:
             raise ConfigError(self._watch.failure)
 
     def fail_on(self, ranks: Collection[int], text: str) -> None:
-        """`check` raises `text` on each of `ranks`, at the latest where it waits."""
+        """Tells each of `ranks` to fail: its `check` raises `text`.
+
+        A rank that waits for a bucket raises it there.
+        """
         if self._watch is not None:
             self._watch.fail_on(ranks, text)
 

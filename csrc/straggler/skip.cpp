@@ -46,7 +46,9 @@ void Skip::on_arrival(Rank rank, TimePoint now) {
   if (fewest_ < quorum_) history_.on_quorum_after_half(bytes_, now - *t_half_);
 }
 
-// Time left at `time`, when `count` had arrived, for a member with this deadline.
+// How long after `time` to wait for the missing contribution of `rank`, at most
+// `deadline`. At `time`, `count` contributions had arrived. See Note [late by its call]
+// in call_times.h.
 Duration Skip::time_left(Rank rank, Duration deadline, int32_t count,
                          TimePoint time) const {
   if (!passed_by_.contains(rank)) return calls_.time_left(rank, deadline, count, time);
