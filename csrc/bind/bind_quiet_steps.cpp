@@ -7,8 +7,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/python_comm_hook.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
@@ -73,9 +73,7 @@ class ReducerHook final : public ::c10d::CommHookInterface {
  public:
   ReducerHook(const std::shared_ptr<QuietSteps>& quiet, py::object state,
               py::object hook)
-      : quiet_(quiet),
-        state_(shared(std::move(state))),
-        hook_(shared(std::move(hook))) {}
+      : quiet_(quiet), in_python_(std::move(state), std::move(hook)) {}
 
   QuietSteps::Future runHook(::c10d::GradBucket& bucket) override {
     const std::shared_ptr<QuietSteps> quiet = quiet_.lock();
@@ -87,20 +85,18 @@ class ReducerHook final : public ::c10d::CommHookInterface {
   }
 
  private:
-  QuietSteps::Future run_in_python(::c10d::GradBucket& bucket) const {
-    const py::gil_scoped_acquire lock;
+  QuietSteps::Future run_in_python(::c10d::GradBucket& bucket) {
     try {
-      return (*hook_)(*state_, bucket)
-          .cast<std::shared_ptr<torch::jit::PythonFutureWrapper>>()
-          ->fut;
+      return in_python_.runHook(bucket);
     } catch (py::error_already_set& raised) {
+      const py::gil_scoped_acquire lock;
       rethrow_to_engine(raised);
     }
   }
 
   // The reducer belongs to the model, which the handle with the quiet steps refers to.
   const std::weak_ptr<QuietSteps> quiet_;
-  const std::shared_ptr<py::object> state_, hook_;
+  ::c10d::PythonCommHook in_python_;
 };
 
 }  // namespace
