@@ -9,7 +9,7 @@ import torch
 
 from aikido_torch import _C
 from aikido_torch.data._sampler import BackupSampler
-from aikido_torch.data._seeds import SeededDataset
+from aikido_torch.data._seeds import SeededDataset, seed_torch
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, Policy
 
@@ -197,9 +197,7 @@ class Backups:
     def _begin(self, sampler: BackupSampler, step: int, is_training: bool) -> None:
         seed = sampler.begin_step(step)
         self._begun, self._has_trained = step, is_training
-        torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.manual_seed_all(seed)
+        seed_torch(seed)
 
     def own_data_shard(self, step: int) -> int:
         """Data shard of this rank's gradient, in the form that calls of the engine

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from aikido_torch.errors import ConfigError
 
-__all__ = ["SeededDataset", "length_of", "seed_of"]
+__all__ = ["SeededDataset", "item_seed", "length_of", "seed_of", "seed_torch"]
 
 T = TypeVar("T", covariant=True)
 
@@ -39,13 +39,39 @@ def seed_of(seed: int, epoch: int, step: int, data_shard: int) -> int:
     return _mixed("step", seed, epoch, step, data_shard)
 
 
+def item_seed(seed: int, epoch: int, number: int) -> int:
+    """The seed of all random numbers of one micro-batch, on any rank.
+
+    Args:
+        seed: `seed` of the `StepLoader`.
+        epoch: epoch of the micro-batch.
+        number: its number in the epoch.
+    """
+    return _mixed("item", seed, epoch, number)
+
+
+def seed_torch(seed: int) -> None:
+    """Seeds torch's default generators on the CPU and on all devices in use."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
+
+
 def _mixed(*parts: object) -> int:
     text = " ".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
 
 
-def length_of(who: str, dataset: object) -> int:
+_NO_BACKUP = "a backup cannot find the batches of the others in it"
+
+
+def length_of(who: str, dataset: object, *, so: str = _NO_BACKUP) -> int:
     """Length of a dataset that can be divided into data shards.
+
+    Args:
+        who: name of the class, for the errors.
+        dataset: argument of the user.
+        so: consequence of a missing length, for the errors.
 
     Raises:
         ConfigError: it has no length, or is empty.
@@ -53,9 +79,8 @@ def length_of(who: str, dataset: object) -> int:
     kind = type(dataset).__name__
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
         raise ConfigError(
-            f"{who}: the dataset, of type {kind}, has no length, so a backup cannot "
-            "find the batches of the others in it; give one with __len__ and "
-            "__getitem__."
+            f"{who}: the dataset, of type {kind}, has no length, so {so}; give one "
+            "with __len__ and __getitem__."
         )
     try:
         length = len(dataset)

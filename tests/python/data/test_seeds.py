@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from aikido_torch.data import SeededDataset, seed_of
+from aikido_torch.data._seeds import item_seed, seed_torch
 from aikido_torch.errors import ConfigError
 
 
@@ -32,6 +33,20 @@ def test_each_step_of_each_data_shard_has_its_own_seed(one, other):
     assert 0 <= seed_of(*one) < 1 << 63
     assert seed_of(*one) == seed_of(*one)
     assert (seed_of(*one) == seed_of(*other)) == (one == other)
+
+
+def test_items_and_steps_have_different_seeds():
+    assert item_seed(1, 2, 3) == item_seed(1, 2, 3)
+    seeds = {
+        item_seed(*parts) for parts in [(1, 2, 3), (0, 2, 3), (1, 0, 3), (1, 2, 0)]
+    }
+    assert len(seeds | {seed_of(1, 2, 3, 0)}) == 5
+
+
+def test_a_seed_sets_the_generator_of_torch():
+    seed_torch(5)
+    drawn = torch.rand(2)
+    assert torch.equal(drawn, torch.rand(2, generator=torch.Generator().manual_seed(5)))
 
 
 def test_seeds_do_not_change_between_machines_or_versions():
