@@ -62,10 +62,10 @@ bucket, and counts once:
 from aikido_torch._moved import moved_names
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._register import register
-from aikido_torch.recovery._catch_up import CatchUp
+from aikido_torch.recovery._catch_up import CatchUp as CatchUp
 from aikido_torch.recovery._catch_up_policy import StateCopy
 
-__all__ = ["CatchUp", "Handle", "StateCopy", "register"]
+__all__ = ["Handle", "StateCopy", "register"]
 
 __getattr__ = moved_names(
     __name__, {"OverlappedDataParallel": "aikido_torch.overlap.OverlappedDataParallel"}
