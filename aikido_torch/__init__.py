@@ -48,6 +48,7 @@ from aikido_torch import (  # noqa: E402
     ordering,
     overlap,
     pipeline,
+    reassign,
     straggler,
     trace,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "ordering",
     "overlap",
     "pipeline",
+    "reassign",
     "reconfigure",
     "reconfigure_handle",
     "reduce_scatter",
@@ -102,6 +104,7 @@ show_attributes(ddp.Handle, *_counts)
 show_attributes(pipeline.Pipeline, "rank", "steps", "schedule")
 _sampler = ("rank", "num_primaries", "num_backups", "batch_size", "epoch", "policy")
 show_attributes(data.BackupSampler, *_sampler)
+show_attributes(reassign.StepLoader, "epoch", "helpers", "lost")
 show_attributes(straggler.Carry, "_is_pending")
 show_attributes(data.SeededDataset, "dataset", "seed", "epoch")
 show_attributes(ShareWatch, "_rank", "_size", "last")

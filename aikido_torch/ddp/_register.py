@@ -19,8 +19,10 @@ from aikido_torch.data._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._step_audit import StepAudit
+from aikido_torch.ddp._step_training import StepTraining, facts_of, why_no_steps
 from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
 from aikido_torch.errors import ConfigError
+from aikido_torch.reassign import StepLoader
 from aikido_torch.recovery._agreement import (
     Agreed,
     Registration,
@@ -55,6 +57,7 @@ def register(
     batches_per_step: int = 1,
     late: Literal["drop", "carry"] = "drop",
     sampler: BackupSampler | None = None,
+    steps: StepLoader | None = None,
     check: Check = "warn",
     check_every: int = 100,
 ) -> Handle:
@@ -81,6 +84,7 @@ def register(
             gradient (`aikido_torch.ddp`).
         sampler: the DataLoader's batch_sampler. `ActiveBackup` needs it; torch's
             generators are seeded in each step, and the handle counts from its steps.
+        steps: loader of the loop, which calls `catch_up`: `aikido_torch.reassign`.
         check: "warn" warns if the loop does more than these arguments say, and every
             `check_every` steps a rank with a different state copies the majority's.
             "error" raises RanksDifferError; "off" checks nothing.
@@ -91,29 +95,26 @@ def register(
     """
     model, optimizer = unwrap_model(model), unwrap_optimizer(optimizer)
     _check_model(model)
-    _check_kinds(optimizer, policy, apply, after_step, state, copy)
+    _check_kinds(optimizer, policy, apply, after_step, state, copy, steps)
     policy = SkipStraggler() if policy is None else policy
     rule = copy or StateCopy()
     is_whole = state is not None or (apply is None and after_step is None)
     backups = Backups(sampler, policy, backend_of(model.process_group).place)
     others = dict(state or {}) | backups.states()
     refusal = _refusal(model, optimizer, apply, policy, others, state, is_whole)
-    values = {"late": str(late), "batches_per_step": str(batches_per_step)}
-    values |= {"check": f"{check}, {check_every}", "model": refusal or "free"}
-    values |= options_of(policy=policy, copy=rule)
+    terms = (late, batches_per_step, sampler)
+    refusal = refusal or why_no_steps(steps, model, policy, *terms)
+    values = _values(late, batches_per_step, check, check_every, refusal)
+    values |= options_of(policy=policy, copy=rule) | facts_of(steps)
     agreed = _agree(model, optimizer, sampler, others, values)
     _check_choices(policy, late, batches_per_step, model, is_whole, refusal)
     backups.check(policy, state or {}, batches_per_step=batches_per_step, late=late)
-    has_rng = agreed.has_equal_generators
-    whole = TrainingState(model.module, optimizer, others, has_rng=has_rng)
     handle = Handle(
-        model,
-        policy,
-        optimizer,
+        *(model, policy, optimizer),
         # Looked up at each call, because schedulers replace optimizer.step.
         apply=apply or (lambda: optimizer.step()),
         after_step=after_step,
-        state=whole,
+        state=_whole_state(model, optimizer, others, agreed, steps),
         copy=rule if is_whole else None,
         batches_per_step=batches_per_step,
         number=agreed.number,
@@ -122,7 +123,42 @@ def register(
         checking=_checked(check, check_every),
         carries_late=late == "carry",
     )
-    return _installed(handle, model, backups)
+    _install(handle, model, backups, counts_batches=steps is None)
+    return handle if steps is None else _followed(handle, model, optimizer, steps)
+
+
+def _values(
+    late: str, batches_per_step: int, check: Check, check_every: int, refusal: str
+) -> dict[str, str]:
+    """Further facts that must be equal on all ranks, by argument."""
+    return {
+        "late": str(late),
+        "batches_per_step": str(batches_per_step),
+        "check": f"{check}, {check_every}",
+        "model": refusal or "free",
+    }
+
+
+def _whole_state(
+    model: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer,
+    others: Mapping[str, Stateful],
+    agreed: Agreed,
+    steps: StepLoader | None,
+) -> TrainingState:
+    # The micro-batches of a loader seed the generators, differently on each rank.
+    has_rng = agreed.has_equal_generators and steps is None
+    return TrainingState(model.module, optimizer, others, has_rng=has_rng)
+
+
+def _followed(
+    handle: Handle,
+    model: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer,
+    steps: StepLoader,
+) -> Handle:
+    steps.follow(StepTraining(model, handle, optimizer))
+    return handle
 
 
 def _refusal(
@@ -166,18 +202,22 @@ def _audit(
     )
 
 
-def _installed(
-    handle: Handle, model: DistributedDataParallel, backups: Backups
-) -> Handle:
+def _install(
+    handle: Handle,
+    model: DistributedDataParallel,
+    backups: Backups,
+    *,
+    counts_batches: bool,
+) -> None:
     backups.install(model, handle._collect, handle._on_forward)
-    handle._batches.count_in(model)
+    if counts_batches:
+        handle._batches.count_in(model)
     # DDP's reducer holds the state of a hook where the garbage collector does not see
     # it. The handle refers to the user's functions, and these to the model. So the
     # model holds the handle, and the reducer holds only a weak reference.
     object.__setattr__(model, "_aikido_hook", Hook(handle._hook))
     _install_hook(model, handle)
     _registered.add(model)
-    return handle
 
 
 def _install_hook(model: DistributedDataParallel, handle: Handle) -> None:
@@ -217,6 +257,7 @@ def _check_kinds(
     after_step: object,
     state: object,
     copy: object,
+    steps: object,
 ) -> None:
     def refuse(argument: str, value: object, takes: str) -> ConfigError:
         return ConfigError(f"register: {argument} is {value!r}; it takes {takes}.")
@@ -232,6 +273,8 @@ def _check_kinds(
             raise refuse(name, value, "a function without arguments")
     if copy is not None and not isinstance(copy, StateCopy):
         raise refuse("copy", copy, "StateCopy(...)")
+    if steps is not None and not isinstance(steps, StepLoader):
+        raise refuse("steps", steps, "aikido_torch.reassign.StepLoader(...)")
     if state is None:
         return
     if not isinstance(state, Mapping):

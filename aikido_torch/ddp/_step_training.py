@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A registered model, as the `StepLoader` of `register(steps=)` uses it."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch._hook import Hook
+from aikido_torch.ddp._handle import Handle
+from aikido_torch.reassign import StepLoader
+from aikido_torch.reassign._items import Exchange, OwnItems
+from aikido_torch.recovery._agreement import gather
+from aikido_torch.straggler import ActiveBackup, Policy
+
+__all__ = ["StepTraining", "facts_of", "why_no_steps"]
+
+
+def facts_of(steps: StepLoader | None) -> dict[str, str]:
+    """Facts about the loader that must be equal on all ranks."""
+    return {"steps": "none"} if steps is None else steps.facts()
+
+
+def why_no_steps(
+    steps: StepLoader | None,
+    model: DistributedDataParallel,
+    policy: Policy,
+    late: str,
+    batches_per_step: int,
+    sampler: object,
+) -> str:
+    """Reason why the loader cannot be used with these arguments of `register`.
+
+    "" if it can.
+    """
+    if steps is None:
+        return ""
+    if isinstance(policy, ActiveBackup):
+        return (
+            "register: policy is ActiveBackup and steps is given; a backup computes "
+            "the batch of one primary, and with steps the micro-batches of a rank "
+            "move to other ranks. Use SkipStraggler or WaitAll with steps."
+        )
+    if sampler is not None:
+        return (
+            "register: sampler and steps are given; steps gives the samples, so leave "
+            "sampler out."
+        )
+    if batches_per_step != 1:
+        return (
+            f"register: batches_per_step is {batches_per_step!r} and steps is given; "
+            "steps accumulates the micro-batches of a step, so leave batches_per_step "
+            "out."
+        )
+    if late == "carry":
+        return (
+            'register: late is "carry" and steps is given; the micro-batches of a late '
+            "rank are computed again, so its gradient would count twice. Use "
+            'late="drop".'
+        )
+    if getattr(policy, "divisor", "contributors") == "world":
+        return (
+            'register: the policy has divisor="world" and steps is given; the ranks '
+            "compute different numbers of micro-batches, so the mean is over the "
+            'contributors: use divisor="contributors".'
+        )
+    if model.static_graph:
+        return (
+            "register: the model has static_graph=True and steps is given; a rank that "
+            "takes no further micro-batch ends its step with another graph. Use "
+            "static_graph=False."
+        )
+    return steps.why_not(model.process_group.size())
+
+
+class StepTraining:
+    """Implements `reassign._training.Training`. For the training thread only.
+
+    Args:
+        model: the registered model, which keeps its handle alive.
+        handle: its handle.
+        optimizer: optimizer of the loop.
+    """
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        handle: Handle,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self.model = model
+        self._handle = handle
+        self._optimizer = optimizer
+        self._backend = handle._backend
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Rank and size of the group."""
+        rank, size = self._backend.place
+        return rank, size
+
+    @property
+    def timeout_s(self) -> float:
+        """Deadline of the group's calls."""
+        return self._backend.call_timeout.total_seconds()
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that have passed through this rank."""
+        return self._handle.steps
+
+    def catch_up(self) -> object:
+        """Applies the steps that this rank has missed."""
+        return self._handle.catch_up()
+
+    def set_weight(self, weight: float) -> None:
+        """Sets the weight of this rank's gradients in the present step."""
+        self._handle.weight = weight
+
+    def contributors(self, step: int) -> Collection[int]:
+        """Ranks whose contribution is in the whole result; see `Training`.
+
+        A step whose calls failed has none.
+        """
+        self._handle._collect()
+        rank, size = self._backend.place
+        counters = self._handle._book.counters(step)
+        if counters.way == "copied":
+            return set(range(size)) - {rank}
+        if counters.num_calls == 0:
+            return ()
+        return set(range(size)) - counters.skipped.keys()
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank. All ranks call it together."""
+        return gather(value, self.model.process_group)
+
+    def exchange(self, hosts: list[int], helpers: int) -> Exchange:
+        """A new exchange of items. All ranks call it together."""
+        return OwnItems(self._backend.place[0])
+
+    def before_update(self, call: Callable[[], None]) -> None:
+        """Calls `call` before each step of the optimizer in the loop."""
+        self._optimizer.register_step_pre_hook(Hook(call, is_weak=True))

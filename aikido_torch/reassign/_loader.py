@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""`StepLoader`: steps of a training loop with work that moves between ranks."""
+
+import hashlib
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Dataset, default_collate
+
+from aikido_torch.data._seeds import length_of
+from aikido_torch.errors import ConfigError
+from aikido_torch.reassign._costs import Cost, costs_of_list, costs_of_part, joined
+from aikido_torch.reassign._gradient import StepGradient
+from aikido_torch.reassign._items import OwnItems
+from aikido_torch.reassign._pending import PendingItems
+from aikido_torch.reassign._place import LoopPlace
+from aikido_torch.reassign._plan import Plan
+from aikido_torch.reassign._reader import ItemReader
+from aikido_torch.reassign._step import Step, StepParts
+from aikido_torch.reassign._training import Training
+
+__all__ = ["StepLoader"]
+
+_LOST = ("reissue", "drop")
+_NO_TAKING = "a rank cannot read the samples of another rank in it"
+
+
+class StepLoader:
+    """Iterable of the optimizer steps of an epoch. Work moves between ranks in a step.
+
+    See `aikido_torch.reassign` for the loop. All ranks give equal values.
+
+    Args:
+        dataset: a dataset with a length and with indices from 0. Random augmentation is
+            the same on every rank, as with `SeededDataset`.
+        batch_size: samples of one step, over all ranks together.
+        micro_batch_size: samples of one micro-batch; divides `batch_size`.
+        cost: function of a sample that returns its predicted cost, in any unit, or a
+            sequence with one number for each sample. The function is called once for
+            each sample in `register`; each rank calls it for a part of the samples.
+            None: all samples cost the same.
+        shuffle, seed: as in `DistributedSampler`. The seeds of the random numbers of
+            each micro-batch are computed from `seed` too.
+        drop_last: False adds a last step to each epoch, with fewer samples, if
+            `batch_size` does not divide the dataset.
+        collate_fn: makes `data` of the list of samples; None: `default_collate`.
+        helpers: number of ranks that may take micro-batches of a rank; 0: nothing
+            moves.
+        lost: "reissue" computes a lost micro-batch in a later step, "drop" counts it.
+
+    Attributes:
+        epoch: the epoch of the present or the next iteration.
+
+    Raises:
+        ConfigError: an argument is wrong; the text has the valid values.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        *,
+        batch_size: int,
+        micro_batch_size: int,
+        cost: Cost | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = True,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        helpers: int = 3,
+        lost: Literal["reissue", "drop"] = "reissue",
+    ) -> None:
+        num_samples = length_of("StepLoader", dataset, so=_NO_TAKING)
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("micro_batch_size", micro_batch_size, 1),
+            ("helpers", helpers, 0),
+            ("seed", seed, 0),
+        ):
+            _check_whole(name, value, least)
+        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
+            if type(flag) is not bool:
+                raise ConfigError(
+                    f"StepLoader: {name} is {flag!r}; it takes True or False."
+                )
+        if lost not in _LOST:
+            raise ConfigError(
+                f"StepLoader: lost is {lost!r}; it takes {' or '.join(_LOST)}."
+            )
+        self.helpers, self.lost = helpers, lost
+        self._cost = cost if callable(cost) else None
+        self._plan = Plan(
+            num_samples=num_samples,
+            batch_size=batch_size,
+            micro_batch_size=micro_batch_size,
+            num_ranks=1,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            costs=None
+            if cost is None or callable(cost)
+            else costs_of_list(cost, num_samples),
+        )
+        self._reader = ItemReader(dataset, seed, collate_fn or default_collate)
+        self._place = LoopPlace(self._plan.steps_per_epoch)
+        self._pending = PendingItems(reissues=lost == "reissue")
+        self._training: Training | None = None
+        self._parts: StepParts | None = None
+        self._step: Step | None = None
+        _check_sizes(self._plan)
+
+    # ---- for the loop ----
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the present or the next iteration."""
+        return self._place.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next iteration. Without it, each is one later.
+
+        Raises:
+            ConfigError: it is no whole number from 0 on.
+        """
+        _check_whole("epoch", epoch, 0)
+        self._place.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Steps of a whole epoch; equal on all ranks."""
+        return self._plan.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Step]:
+        if self._parts is None:
+            raise ConfigError(
+                "StepLoader: it has no model; give it to register before the loop: "
+                "aikido_torch.ddp.register(model, optimizer=..., steps=steps)."
+            )
+        return self._steps(self._parts)
+
+    def _steps(self, parts: StepParts) -> Iterator[Step]:
+        place, training = self._place, parts.training
+        self._check_step()
+        place.begin(training.steps)
+        while not place.is_at_end:
+            training.catch_up()
+            now = training.steps
+            self._check_counted(now)
+            self._note_outcomes(parts, now)
+            for missed in place.move_to(now):
+                lists = parts.plan.lists_of(place.epoch, missed)
+                parts.pending.lose(lists[training.place[0]])
+            if place.is_at_end:
+                return
+            self._step = self._begin(parts)
+            yield self._step
+            self._check_step()
+            place.pass_step()
+
+    def _begin(self, parts: StepParts) -> Step:
+        place, plan = self._place, parts.plan
+        own = plan.lists_of(place.epoch, place.step)[parts.training.place[0]]
+        labels = plan.in_order(own + parts.pending.take(len(own)))
+        return Step(parts, parts.training.steps, place.epoch, labels)
+
+    def _note_outcomes(self, parts: StepParts, now: int) -> None:
+        """Passes the outcomes of earlier steps to the exchange and the pending items.
+
+        The calls of a step have ended when its backward has returned.
+        """
+        rank, _ = parts.training.place
+        for step in parts.pending.steps_without_outcome():
+            if step >= now:
+                continue
+            contributors = sorted(parts.training.contributors(step))
+            parts.exchange.outcome(step + 1, contributors)
+            parts.pending.on_outcome(step, has_counted=rank in contributors)
+        for loss in parts.exchange.take_losses():
+            if loss.reason == "in_doubt":
+                parts.pending.drop([loss.label])
+            else:
+                parts.pending.lose([loss.label])
+
+    def _check_step(self, *_: object) -> None:
+        """Raises ConfigError if the loop has not consumed its last step."""
+        step = self._step
+        if step is not None and step.state in ("new", "open"):
+            raise ConfigError(
+                f"StepLoader: the loop has not taken all micro-batches of step "
+                f"{step.number}, so its gradients are not summed over the ranks. Let "
+                "`for micro_batch in step:` end, or leave it by break, before the step "
+                "of the optimizer and before the next step."
+            )
+
+    def _check_counted(self, now: int) -> None:
+        """Raises ConfigError if the last step of the loop is not among `now` steps."""
+        step = self._step
+        if step is None or step.number < now:
+            return
+        if step.state == "broken":
+            raise ConfigError(
+                f"StepLoader: step {step.number} ended with an error within a "
+                "backward, so this rank has no gradients for it, and the other ranks "
+                "have not gone on without it. End this process, or go on from a "
+                "checkpoint on all ranks."
+            )
+        raise ConfigError(
+            f"StepLoader: the loop made no backward of the last micro-batch of step "
+            f"{step.number}, so its gradients are not summed over the ranks. Make "
+            "one backward for each micro-batch, with a loss of the registered model."
+        )
+
+    # ---- for `register` ----
+
+    def facts(self) -> dict[str, str]:
+        """Facts that must be equal on all ranks, by name."""
+        plan = self._plan
+        costs = "None" if plan.costs is None else _digest(plan.costs)
+        values: dict[str, object] = {
+            name: getattr(plan, name)
+            for name in (
+                *("num_samples", "batch_size", "micro_batch_size", "shuffle", "seed"),
+                "drop_last",
+            )
+        }
+        values |= {
+            "cost": "a function" if self._cost else costs,
+            "helpers": self.helpers,
+            "lost": self.lost,
+            "epoch": self._place.epoch,
+            "step": self._place.step,
+        }
+        return {f"steps.{name}": str(value) for name, value in values.items()}
+
+    def why_not(self, num_ranks: int) -> str:
+        """Reason why a model with `num_ranks` ranks cannot use it; "" if it can."""
+        if self._training is not None:
+            return (
+                "register: this StepLoader has a model already; make another one for "
+                "this model."
+            )
+        items = self._plan.items_per_step
+        if items < num_ranks:
+            return (
+                f"register: a step of the StepLoader has {items} micro-batches "
+                f"(batch_size {self._plan.batch_size}, micro_batch_size "
+                f"{self._plan.micro_batch_size}), fewer than the {num_ranks} ranks; "
+                "give a smaller micro_batch_size or a larger batch_size."
+            )
+        return ""
+
+    def follow(self, training: Training) -> None:
+        """Begins to give the steps of a model. All ranks call it together.
+
+        Raises:
+            ConfigError: `cost` fails for a sample, on any rank.
+        """
+        rank, size = training.place
+        part: object = None
+        if self._cost is not None:
+            each = -(-self._plan.num_samples // size)
+            indices = range(self._plan.num_samples)[rank * each : (rank + 1) * each]
+            part = costs_of_part(self._cost, self._reader.sample, indices)
+        told = training.gather((socket.gethostname(), part))
+        names, parts = zip(*told, strict=True)
+        costs = self._plan.costs if self._cost is None else joined(parts)
+        hosts = [*dict.fromkeys(names)]
+        helpers = min(self.helpers, size - 1)
+        self._training = training
+        self._plan = replace(self._plan, num_ranks=size, costs=costs)
+        self._parts = StepParts(
+            training=training,
+            plan=self._plan,
+            reader=self._reader,
+            exchange=training.exchange([hosts.index(name) for name in names], helpers)
+            if helpers
+            else OwnItems(rank),
+            gradient=StepGradient(training.model, training.set_weight),
+            pending=self._pending,
+            seed=self._plan.seed,
+        )
+        training.before_update(self._check_step)
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise ConfigError(
+            f"StepLoader: {name} is {value!r}; it takes a whole number, at least "
+            f"{least}."
+        )
+
+
+def _check_sizes(plan: Plan) -> None:
+    batch, micro = plan.batch_size, plan.micro_batch_size
+    if batch % micro:
+        raise ConfigError(
+            f"StepLoader: batch_size is {batch}, which micro_batch_size {micro} does "
+            f"not divide; {batch - batch % micro or micro} would do."
+        )
+    if plan.steps_per_epoch == 0:
+        raise ConfigError(
+            f"StepLoader: the dataset has {plan.num_samples} samples, and one step "
+            f"takes {batch}; give a smaller batch_size, or drop_last=False."
+        )
+
+
+def _digest(costs: npt.NDArray[np.float64]) -> str:
+    return hashlib.sha256(costs.tobytes()).hexdigest()[:16]

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""One optimizer step of a loop: its micro-batches on this rank."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from aikido_torch.data._seeds import item_seed, seed_of, seed_torch
+from aikido_torch.errors import AikidoError, ConfigError
+from aikido_torch.reassign._gradient import StepGradient
+from aikido_torch.reassign._items import Claim, Exchange
+from aikido_torch.reassign._pending import PendingItems
+from aikido_torch.reassign._plan import Plan, place_of
+from aikido_torch.reassign._reader import ItemReader
+from aikido_torch.reassign._training import Training
+
+__all__ = ["MicroBatch", "Step", "StepParts"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MicroBatch:
+    """Samples of one item, and the factor of their loss.
+
+    Attributes:
+        data: the result of `collate_fn` for the samples.
+        weight: factor of the loss, which is the mean over the samples of `data`.
+        indices: of the samples in the dataset.
+        owner: the rank that began the step with the item.
+        label: name of the item: the epoch in the high 32 bits, the number of the
+            micro-batch in the epoch in the low 32 bits.
+        is_taken: True if this rank has taken the item from its owner.
+    """
+
+    data: Any
+    weight: float
+    indices: list[int]
+    owner: int
+    label: int
+    is_taken: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepParts:
+    """Objects that all steps of a loader share.
+
+    Attributes:
+        training: the registered model.
+        plan: items of all epochs.
+        reader: reads the samples of an item.
+        exchange: source of the items.
+        gradient: gradient of the present step.
+        pending: lost items of this rank.
+        seed: of the random numbers of the items.
+    """
+
+    training: Training
+    plan: Plan
+    reader: ItemReader
+    exchange: Exchange
+    gradient: StepGradient
+    pending: PendingItems
+    seed: int
+
+
+# State of a step.
+#
+#     state    event                                          next
+# - "new"      the loop takes the first micro-batch           "open"
+# - "open"     the loop has taken all micro-batches           "over"
+# - "open"     the loop leaves early, all backwards ended     "over"
+# - "open"     an error within a backward or the exchange     "broken"
+State = Literal["new", "open", "over", "broken"]
+
+
+class Step:
+    """Iterable of the micro-batches of this rank: its own, then those taken over.
+
+    Attributes:
+        number: number of the step, from 0; the same on all ranks.
+        num_own: items that this rank begins the step with.
+        state: see the table above.
+        computed: owner and label of the items in the gradient of this rank, in order.
+    """
+
+    def __init__(
+        self, parts: StepParts, number: int, epoch: int, labels: list[int]
+    ) -> None:
+        self._parts = parts
+        self.number, self.num_own = number, len(labels)
+        self.state: State = "new"
+        self.computed: list[tuple[int, int]] = []
+        self._epoch = epoch
+        self._running: Claim | None = None  # the loop computes it
+        self._began_at = 0.0
+        plan = parts.plan
+        parts.gradient.begin(map(plan.size_of, labels))
+        # The exchange counts steps from 1.
+        parts.exchange.begin(number + 1, labels, [*map(plan.cost_of, labels)])
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        if self.state != "new" or self._parts.training.steps != self.number:
+            raise ConfigError(
+                f"StepLoader: step {self.number} is iterated a second time, or after "
+                f"step {self._parts.training.steps} has begun; iterate each step once, "
+                "where the loader gives it."
+            )
+        return self._micro_batches()
+
+    def _micro_batches(self) -> Iterator[MicroBatch]:
+        self.state = "open"
+        try:
+            while (claim := self._next()) is not None:
+                yield self._micro_batch(claim)
+                self._on_computed(claim)
+                if claim.is_last:
+                    break
+            self._end()
+        except AikidoError:
+            self._break()
+            raise
+        except BaseException:
+            # Also a break, and an error in the body of the loop: Python then closes
+            # this generator.
+            self._leave()
+            raise
+
+    def _next(self) -> Claim | None:
+        parts = self._parts
+        claim = parts.exchange.claim(parts.training.timeout_s)
+        self._began_at = time.monotonic()
+        return claim
+
+    def _micro_batch(self, claim: Claim) -> MicroBatch:
+        parts = self._parts
+        data, indices = parts.reader.read(parts.plan, claim.label)
+        seed_torch(item_seed(parts.seed, *place_of(claim.label)))
+        size = parts.plan.size_of(claim.label)
+        weight = parts.gradient.before(size, is_last=claim.is_last)
+        self._running = claim
+        return MicroBatch(
+            data=data,
+            weight=weight,
+            indices=indices,
+            owner=claim.owner,
+            label=claim.label,
+            is_taken=claim.owner != parts.training.place[0],
+        )
+
+    def _on_computed(self, claim: Claim) -> None:
+        device = self._parts.gradient.device
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
+        self.computed.append((claim.owner, claim.label))
+        self._running = None
+        self._parts.exchange.finished(time.monotonic() - self._began_at)
+
+    def _end(self) -> None:
+        """All items are in the gradient of this rank."""
+        parts = self._parts
+        self.state = "over"
+        own = parts.training.place[0]
+        mine = [label for owner, label in self.computed if owner == own]
+        parts.pending.send(self.number, mine)
+        parts.gradient.end()
+        # Random numbers of the optimizer are equal on all ranks.
+        seed_torch(seed_of(parts.seed, self._epoch, self.number, 0))
+
+    def _leave(self) -> None:
+        """The loop leaves the step with items that are not computed."""
+        if self.state != "open":
+            return
+        gradient = self._parts.gradient
+        if not gradient.is_whole:
+            self._break()
+            return
+        if self._running is not None and not gradient.undo():
+            self._on_computed(self._running)
+        self._give_back()
+        self._end()
+
+    def _break(self) -> None:
+        """The gradient of this rank cannot be used, or the exchange has failed."""
+        if self.state != "open":
+            return
+        self.state = "broken"
+        self._parts.training.model.require_backward_grad_sync = True
+        own = self._parts.training.place[0]
+        mine = [label for owner, label in self.computed if owner == own]
+        self._parts.pending.send(self.number, mine)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        left = self._parts.exchange.leave()
+        self._parts.pending.lose(label for _, _, label in left)

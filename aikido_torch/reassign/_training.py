@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Interface of a registered model, as a `StepLoader` uses it."""
+
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch.reassign._items import Exchange
+
+__all__ = ["Training"]
+
+
+class Training(Protocol):
+    """A registered model, its group and its steps. For the training thread only."""
+
+    @property
+    def model(self) -> DistributedDataParallel:
+        """The model."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Rank and size of the group."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Deadline of the group's calls."""
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that have passed through this rank."""
+
+    def catch_up(self) -> object:
+        """Applies the steps that this rank has missed."""
+
+    def set_weight(self, weight: float) -> None:
+        """Sets the weight of this rank's gradients in the present step."""
+
+    def contributors(self, step: int) -> Collection[int]:
+        """Ranks whose contribution to an earlier step is in its whole result.
+
+        A step that this rank has skipped through by a copy has all ranks but this one:
+        their items may be in the result, so they must not be issued again.
+        """
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank. All ranks call it together."""
+
+    def exchange(self, hosts: list[int], helpers: int) -> Exchange:
+        """A new exchange of items. All ranks call it together."""
+
+    def before_update(self, call: Callable[[], None]) -> None:
+        """Calls `call` before each step of the optimizer in the loop."""
