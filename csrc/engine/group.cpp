@@ -439,7 +439,9 @@ std::optional<TimePoint> Group::next_look() const {
     if (t && *t < earliest) earliest = *t;
   };
   consider(mailbox_.next_look());
-  for (const Peer& p : peers_) consider(p.report_due());
+  // The same condition as in tell_called(), which sends the reports.
+  if (!policies_.is_empty() && !life_.has_ended())
+    for (const Peer& p : peers_) consider(p.report_due());
   if (!life_.is_leaving()) {
     consider(peers_.heartbeats().next_look());
     consider(trace_.next_look());
