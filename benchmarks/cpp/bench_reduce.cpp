@@ -4,8 +4,10 @@
 // memcpy and a plain loop:
 //   bench_reduce [--quick] [--json FILE]
 // GB/s counts every byte read or written once: (sources + 1) * size. The reference of
-// each row is memcpy of the same size, counted the same way (2 * size).
+// each row is memcpy of the same size, counted the same way (2 * size). The reference
+// of a weighted mean is the mean without weights.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -15,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "collectives/weights.h"
 #include "kernels/reduce.h"
 
 namespace aikido {
@@ -23,8 +26,9 @@ namespace {
 struct Row {
   std::string name;
   double gb_per_s;
-  double reference;  // 0: none
-  double bar;        // least ratio to the reference; 0: none
+  double reference;               // 0: none
+  double bar;                     // least ratio to the reference; 0: none
+  const char* beside = "memcpy";  // name of the reference
 };
 
 constexpr double kSampleSeconds = 0.004;
@@ -101,9 +105,38 @@ void bench_size(size_t bytes, std::vector<Row>& rows) {
       }
 }
 
+// Means of 4 buffers with weights, in place, beside the mean without weights.
+void bench_weights(size_t bytes, std::vector<Row>& rows) {
+  constexpr size_t kNum = 4;
+  std::vector<std::vector<unsigned char>> buffers(
+      kNum, std::vector<unsigned char>(bytes, 0x3c));
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16,
+                            DType::kBFloat16, DType::kComplex64}) {
+    const auto mean = kernels::find_reduce(ReduceOp::kAvg, dtype);
+    const size_t count = bytes / size_of(dtype);
+    double equal = 0;
+    for (const bool is_weighted : {false, true}) {
+      const collectives::WeightedMean weighted(
+          is_weighted ? std::vector<double>{1, 2, 3, 4} : std::vector<double>(kNum, 1));
+      const double rate =
+          measure_gb_per_s(static_cast<double>((kNum + 1) * bytes), [&] {
+            std::array<const void*, kNum> inputs;
+            for (size_t i = 0; i < kNum; ++i) inputs[i] = buffers[i].data();
+            weighted.fold(buffers[0].data(), inputs.data(), mean, dtype, count);
+          });
+      if (!is_weighted) equal = rate;
+      if (is_weighted)
+        rows.push_back({concat("weighted avg ", name_of(dtype), " k=", kNum, " ",
+                               bytes >> 10, " KiB"),
+                        rate, equal, 0, "avg"});
+    }
+  }
+}
+
 void print(const Row& row) {
   std::printf("%-48s %8.1f GB/s", row.name.c_str(), row.gb_per_s);
-  if (row.reference > 0) std::printf("  %5.2f of memcpy", row.gb_per_s / row.reference);
+  if (row.reference > 0)
+    std::printf("  %5.2f of %s", row.gb_per_s / row.reference, row.beside);
   if (row.bar > 0)
     std::printf("  bar %.2f %s", row.bar,
                 row.gb_per_s / row.reference >= row.bar ? "holds" : "MISSED");
@@ -142,7 +175,10 @@ int main(int argc, char** argv) {
   }
   std::vector<aikido::Row> rows;
   for (const size_t kib : {4u, 64u, 1024u, 16384u, 65536u})
-    if (kib << 10 <= largest) aikido::bench_size(kib << 10, rows);
+    if (kib << 10 <= largest) {
+      aikido::bench_size(kib << 10, rows);
+      aikido::bench_weights(kib << 10, rows);
+    }
   for (const aikido::Row& row : rows) aikido::print(row);
   if (json == nullptr || aikido::write_json(json, rows)) return 0;
   std::perror(json);

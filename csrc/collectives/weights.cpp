@@ -2,10 +2,8 @@
 // Copyright (c) the aikido authors
 #include "collectives/weights.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <numeric>
+#include <limits>
 
 #include "kernels/weighted_sum.h"
 
@@ -26,47 +24,56 @@ std::array<std::byte, kEncodedWeightBytes> encode_weight(double weight) {
   return bytes;
 }
 
-Result<double> decode_weight(std::span<const std::byte> bytes) {
+namespace {
+
+Result<double> decode(std::span<const std::byte> bytes, double most) {
   double weight = -1;
   if (bytes.size() != kEncodedWeightBytes) {
     return Status(Code::kProtocol, concat("a weighted contribution or result with ",
                                           bytes.size(), " bytes of weight"));
   }
   std::memcpy(&weight, bytes.data(), sizeof weight);
-  if (!(weight >= 0) || std::isinf(weight))
+  if (!(weight >= 0 && weight <= most))
     return Status(Code::kProtocol,
                   concat("a contribution or result of weight ", weight));
   return weight;
 }
 
-void WeightedInputs::drop_weightless() {
-  size_t kept = 0;
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    if (weights_[i] == 0) continue;
-    sources_[kept] = sources_[i];
-    weights_[kept++] = weights_[i];
-  }
-  sources_.resize(kept);
-  weights_.resize(kept);
+}  // namespace
+
+Result<double> decode_weight(std::span<const std::byte> bytes) {
+  return decode(bytes, kMaxWeight);
 }
 
-void WeightedInputs::fold(void* out, kernels::ReduceFn mean, DType dtype,
-                          size_t count) {
-  drop_weightless();
-  if (sources_.empty()) {
+Result<double> decode_total_weight(std::span<const std::byte> bytes) {
+  return decode(bytes, std::numeric_limits<double>::max());
+}
+
+WeightedMean::WeightedMean(const std::vector<double>& weights) {
+  double first = 0;
+  bool is_equal = true;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    total_ += weights[i];
+    if (weights[i] == 0) continue;
+    if (positions_.empty()) first = weights[i];
+    is_equal = is_equal && weights[i] == first;
+    positions_.push_back(i);
+  }
+  if (is_equal) return;
+  for (const size_t i : positions_) factors_.push_back(weights[i] / total_);
+}
+
+void WeightedMean::fold(void* out, const void** inputs, kernels::ReduceFn mean,
+                        DType dtype, size_t count) const {
+  const size_t n = positions_.size();
+  if (n == 0) {
     if (count > 0) std::memset(out, 0, count * size_of(dtype));
     return;
   }
-  const double first = weights_.front();
-  if (std::all_of(weights_.begin(), weights_.end(),
-                  [&](double weight) { return weight == first; })) {
-    return mean(out, sources_.data(), sources_.size(), count,
-                1.0 / static_cast<double>(sources_.size()));
-  }
-  const double total = std::accumulate(weights_.begin(), weights_.end(), 0.0);
-  for (double& weight : weights_) weight /= total;
-  kernels::find_weighted_sum(dtype)(out, sources_.data(), weights_.data(),
-                                    sources_.size(), count);
+  for (size_t i = 0; i < n; ++i) inputs[i] = inputs[positions_[i]];
+  if (factors_.empty())
+    return mean(out, inputs, n, count, 1.0 / static_cast<double>(n));
+  kernels::find_weighted_sum(dtype)(out, inputs, factors_.data(), n, count);
 }
 
 }  // namespace aikido::collectives

@@ -3,7 +3,8 @@
 #pragma once
 //
 // Weights of the contributions to a mean: their bytes in a frame, and the fold of
-// weighted contributions. A weight is finite and not negative. Pure; any thread.
+// weighted contributions. A weight is finite and not negative. Pure. A WeightedMean may
+// be used by several threads at once.
 //
 // Note [fold of weighted contributions]
 // The result is the sum of weight x value divided by the sum of the weights. A
@@ -20,7 +21,6 @@
 
 #include "base/status.h"
 #include "base/types.h"
-#include "collectives/call.h"
 #include "kernels/reduce.h"
 
 namespace aikido::collectives {
@@ -32,27 +32,34 @@ Status check_weight(double weight);
 inline constexpr double kMaxWeight = 1e300;
 
 inline constexpr size_t kEncodedWeightBytes = 8;
+// Bytes of a weight, or of a sum of weights.
 std::array<std::byte, kEncodedWeightBytes> encode_weight(double weight);
-// kProtocol with a sentence if the bytes are no weight, or no sum of weights.
+// kProtocol with a sentence if the bytes are no weight of a contribution.
 Result<double> decode_weight(std::span<const std::byte> bytes);
+// kProtocol with a sentence if the bytes are no sum of the weights of a result.
+Result<double> decode_total_weight(std::span<const std::byte> bytes);
 
-// Contributions to one fold of a weighted call, in the order of their ranks.
-class WeightedInputs {
+// Mean of contributions whose weights are known. The factors are computed once, and
+// serve all pieces of a shard.
+class WeightedMean {
  public:
-  void add(const void* data, double weight) {
-    sources_.push_back(data);
-    weights_.push_back(weight);
-  }
-  // Folds `count` elements of all inputs into `out`, which may be one of them. See Note
-  // [fold of weighted contributions]. `mean`: the function of kAvg for this dtype,
-  // which must be floating point or complex.
-  void fold(void* out, kernels::ReduceFn mean, DType dtype, size_t count);
+  // `weights`: of the contributions, in the order of their fold.
+  explicit WeightedMean(const std::vector<double>& weights);
+
+  // Sum of the weights, added up in their order.
+  [[nodiscard]] double total() const { return total_; }
+
+  // Folds `count` elements of the inputs, one for each weight, into `out`, which may be
+  // one of them. See Note [fold of weighted contributions]. `inputs` is overwritten.
+  // `mean`: the function of kAvg for this dtype, which must be floating point or
+  // complex.
+  void fold(void* out, const void** inputs, kernels::ReduceFn mean, DType dtype,
+            size_t count) const;
 
  private:
-  void drop_weightless();
-
-  std::vector<const void*> sources_;
-  std::vector<double> weights_;
+  double total_ = 0;
+  std::vector<size_t> positions_;  // of the weights that are not 0
+  std::vector<double> factors_;    // of these inputs; empty: their weights are equal
 };
 
 }  // namespace aikido::collectives

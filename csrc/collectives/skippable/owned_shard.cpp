@@ -6,7 +6,6 @@
 #include <array>
 
 #include "base/mutation.h"
-#include "collectives/weights.h"
 
 namespace aikido::collectives {
 
@@ -66,37 +65,31 @@ size_t OwnedShard::ready(const RankSet& members, const std::byte* own) const {
   return ready;
 }
 
-std::optional<double> OwnedShard::total_weight(const Counted& counted) const {
-  if (counted.own_weight == nullptr) return std::nullopt;
-  double total = 0;
-  counted.mask.for_each([&](Rank r) { total += weight_of(r, counted); });
-  return total;
+// The weighted mean of `counted`; null if the call is not weighted. A mask and the
+// weights of its members do not change often, so the mean is made once for many folds.
+const WeightedMean* OwnedShard::mean_of(const Counted& counted) {
+  if (counted.own_weight == nullptr) return nullptr;
+  if (!mean_ || !(mean_->mask == counted.mask)) {
+    std::vector<double> weights;
+    counted.mask.for_each([&](Rank r) {
+      weights.push_back(r == self_ ? *counted.own_weight : source(r).weight);
+    });
+    mean_ =
+        std::make_unique<MeanOfMask>(MeanOfMask{counted.mask, WeightedMean(weights)});
+  }
+  return &mean_->mean;
 }
 
-void OwnedShard::fold_weighted(std::byte* out, kernels::ReduceFn reduce,
-                               const Counted& counted, const std::byte* own,
-                               size_t begin, size_t end, DType dtype) const {
-  while (begin < end) {
-    // As in fold(): up to the first byte that is not contiguous.
-    size_t next = end;
-    WeightedInputs inputs;
-    counted.mask.for_each([&](Rank r) {
-      const auto bytes =
-          r == self_ ? std::span(own + begin, end - begin) : source(r).from(begin, end);
-      next = std::min(next, begin + bytes.size());
-      for (int i = source(r).is_twice ? 0 : 1; i < 2; ++i)
-        inputs.add(bytes.data(), weight_of(r, counted));
-    });
-    inputs.fold(out + begin, reduce, dtype, (next - begin) / size_of(dtype));
-    begin = next;
-  }
+std::optional<double> OwnedShard::total_weight(const Counted& counted) {
+  const WeightedMean* const mean = mean_of(counted);
+  if (mean == nullptr) return std::nullopt;
+  return mean->total();
 }
 
 void OwnedShard::fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
                       const std::byte* own, size_t begin, size_t end, DType dtype,
-                      double scale) const {
-  if (counted.own_weight != nullptr)
-    return fold_weighted(out, reduce, counted, own, begin, end, dtype);
+                      double scale) {
+  const WeightedMean* const mean = mean_of(counted);
   std::array<const void*, 64> few;
   std::vector<const void*> many;
   const void** inputs = few.data();
@@ -123,12 +116,16 @@ void OwnedShard::fold(std::byte* out, kernels::ReduceFn reduce, const Counted& c
       if (r != data_shard && mutated(Mutation::kShardTwice) &&
           source(data_shard).is_whole)
         take(data_shard);
-      if (source(r).is_twice) {
+      if (source(r).is_twice && mean == nullptr) {
         inputs[i] = inputs[i - 1];
         ++i;
       }
     });
-    reduce(out + begin, inputs, i, (next - begin) / size_of(dtype), scale);
+    const size_t count = (next - begin) / size_of(dtype);
+    if (mean != nullptr)
+      mean->fold(out + begin, inputs, reduce, dtype, count);
+    else
+      reduce(out + begin, inputs, i, count, scale);
     begin = next;
   }
 }

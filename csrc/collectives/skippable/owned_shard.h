@@ -14,6 +14,7 @@
 
 #include "base/buffer_pool.h"
 #include "base/rank_set.h"
+#include "collectives/weights.h"
 #include "kernels/reduce.h"
 #include "straggler/group_policy.h"
 
@@ -55,7 +56,10 @@ class OwnedShard {
   // These bytes have arrived. Returns true if they complete the contribution.
   bool arrived(Rank from, size_t bytes);
   // Drops the contribution of `from`, which begins again or is not used any more.
-  void forget(Rank from) { source(from) = {}; }
+  void forget(Rank from) {
+    source(from) = {};
+    mean_.reset();
+  }
   bool has(Rank from) const { return source(from).is_whole; }
   size_t bytes_here(Rank from) const { return source(from).bytes; }
   // Number of bytes, from the first, that have arrived from all `members`. The own
@@ -82,15 +86,18 @@ class OwnedShard {
   }
   // Weight of the contribution of `from`, in a weighted call. Requires: place() has
   // returned memory for its first bytes.
-  void set_weight(Rank from, double weight) { source(from).weight = weight; }
-  // Sum of the weights of `counted`; empty if the call is not weighted.
-  std::optional<double> total_weight(const Counted& counted) const;
+  void set_weight(Rank from, double weight) {
+    source(from).weight = weight;
+    mean_.reset();
+  }
+  // Sum of the weights of `counted`; empty if the call is not weighted. Requires: the
+  // first bytes of these contributions have arrived.
+  std::optional<double> total_weight(const Counted& counted);
   // Folds [begin, end) of `counted`, in the order of the data shards. Requires: these
   // bytes have arrived. In a weighted call `reduce` is that of kAvg, and `scale` has no
   // effect.
   void fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
-            const std::byte* own, size_t begin, size_t end, DType dtype,
-            double scale) const;
+            const std::byte* own, size_t begin, size_t end, DType dtype, double scale);
 
   // Bytes of a complete contribution. Requires: none of them were kept.
   const std::byte* bytes_of(Rank from) const { return source(from).staged.data(); }
@@ -126,11 +133,12 @@ class OwnedShard {
     }
     return here;
   }
-  double weight_of(Rank rank, const Counted& counted) const {
-    return rank == self_ ? *counted.own_weight : source(rank).weight;
-  }
-  void fold_weighted(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
-                     const std::byte* own, size_t begin, size_t end, DType dtype) const;
+  // Weighted mean of the contributions in `mask`.
+  struct MeanOfMask {
+    RankSet mask;
+    WeightedMean mean;
+  };
+  const WeightedMean* mean_of(const Counted& counted);
   bool is_next(Rank from, uint64_t offset);
   std::byte* stage(StagedInput& source, BufferPool& pool);
   StagedInput& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
@@ -141,6 +149,8 @@ class OwnedShard {
   Rank self_;
   size_t bytes_;
   std::vector<StagedInput> sources_;  // by rank
+  // That of the last fold. Null: there was none since a weight has changed.
+  std::unique_ptr<MeanOfMask> mean_;
 
  public:
   size_t folded = 0;  // bytes folded ahead, of all members

@@ -161,7 +161,7 @@ Result<ResultHeader> decode_result_header(std::span<const std::byte> bytes,
   }
   auto rest = bytes.subspan(mask_end);
   if (is_weighted) {
-    auto weight = decode_weight(rest);
+    auto weight = decode_total_weight(rest);
     if (!weight) return weight.status();
     header.weight = *weight;
     rest = {};

@@ -6,8 +6,6 @@
 #include <array>
 #include <cstring>
 
-#include "collectives/weights.h"
-
 namespace aikido::collectives {
 
 using transport::FrameKind;
@@ -33,6 +31,10 @@ DirectReduction::DirectReduction(OperationHost* host, Seq seq, Call call,
   if (wants_results()) {
     results_.resize(static_cast<size_t>(num_shards()));
     results_left_ = num_shards() - (own_shard_ ? 1 : 0);
+  }
+  if (call_.is_weighted) {
+    weights_ = std::make_unique<Weights>();
+    weights_->by_rank.resize(static_cast<size_t>(host->size()));
   }
 }
 
@@ -204,10 +206,10 @@ Result<std::byte*> DirectReduction::place(Rank from,
     if (header.total_bytes != expected || header.offset != source.bytes || !is_whole) {
       return misfit(from, header.total_bytes, expected);
     }
-    if (call_.is_weighted && !source.is_begun) {
+    if (weights_ && !source.is_begun) {
       auto weight = decode_weight(rest);
       if (!weight) return weight.status();
-      source.weight = *weight;
+      weights_->by_rank[static_cast<size_t>(from.value)] = *weight;
     }
     source.is_begun = true;
     source.total = expected;
@@ -228,10 +230,10 @@ Result<std::byte*> DirectReduction::place(Rank from,
         header.offset + header.payload_bytes > given_to(from, expected)) {
       return misfit(from, header.total_bytes, expected);
     }
-    if (call_.is_weighted && header.offset == 0 && !rest.empty()) {
-      auto weight = decode_weight(rest);
-      if (!weight) return weight.status();
-      total_weight_ = *weight;
+    if (weights_ && header.offset == 0) {
+      auto total = decode_total_weight(rest);
+      if (!total) return total.status();
+      weights_->total = *total;
     }
     return local_.output + plan_.first_byte(shard) + header.offset;
   }
@@ -270,7 +272,7 @@ void DirectReduction::fold_what_is_ready() {
   if (!own_shard_ || own_done_ || !is_started()) return;
   for (int32_t r = 0; r < host_->size(); ++r)
     if (Rank(r) != host_->self() && !sources_[static_cast<size_t>(r)].has_come) return;
-  if (call_.is_weighted) add_up_weights();
+  if (weights_ && !weights_->mean) set_mean();
   const size_t total = *own_bytes_;
   do {
     const size_t n = ready();
@@ -283,10 +285,10 @@ void DirectReduction::fold_what_is_ready() {
 }
 
 // Requires: the first frames of all members have arrived.
-void DirectReduction::add_up_weights() {
-  double total = 0;
-  for (int32_t r = 0; r < host_->size(); ++r) total += weight_of(Rank(r));
-  total_weight_ = total;
+void DirectReduction::set_mean() {
+  weights_->by_rank[static_cast<size_t>(host_->self().value)] = local_.weight;
+  weights_->mean.emplace(weights_->by_rank);
+  weights_->total = weights_->mean->total();
 }
 
 // Number of bytes that can be folded next, up to the end of the shortest first frame.
@@ -338,7 +340,11 @@ void DirectReduction::fold(size_t begin, size_t end) {
       inputs[r] = is_own ? own.data + begin
                          : sources_[r].frames.front().data() + sources_[r].used;
     }
-    fold_inputs(out, inputs, (end - begin) / size_of(call_.dtype));
+    const size_t count = (end - begin) / size_of(call_.dtype);
+    if (weights_)
+      weights_->mean->fold(out, inputs, reduce_, call_.dtype, count);
+    else
+      reduce_(out, inputs, n, count, scale_);
   }
   folded_ = end;
   if (local_.parts) {
@@ -348,26 +354,15 @@ void DirectReduction::fold(size_t begin, size_t end) {
   send_result(out, begin, end);
 }
 
-// Folds `count` elements of the contributions of all members, by rank.
-void DirectReduction::fold_inputs(std::byte* out, const void* const* inputs,
-                                  size_t count) const {
-  const int32_t n = host_->size();
-  if (!call_.is_weighted)
-    return reduce_(out, inputs, static_cast<size_t>(n), count, scale_);
-  WeightedInputs weighted;
-  for (int32_t r = 0; r < n; ++r) weighted.add(inputs[r], weight_of(Rank(r)));
-  weighted.fold(out, reduce_, call_.dtype, count);
-}
-
 void DirectReduction::send_result(const std::byte* data, size_t begin, size_t end) {
   if (is_scatter()) return;
-  const auto weight = encode_weight(total_weight_.value_or(0));
+  const auto weight = encode_weight(weights_ ? *weights_->total : 0);
   const int32_t n = host_->size();
   for (int32_t step = 1; step < n; ++step) {
     const Rank to((host_->self().value + step) % n);
     if (is_for_root() && to != call_.root) continue;
     post(to, FrameKind::kResult, *own_shard_, data, end - begin, begin, *own_bytes_,
-         begin == 0, 0, total_weight_ ? weight : std::span<const std::byte>());
+         begin == 0, 0, weights_ ? weight : std::span<const std::byte>());
   }
 }
 
@@ -376,7 +371,7 @@ void DirectReduction::finish_if_done() {
   if (results_left_ > 0 || (own_shard_ && !own_done_) || pending_sends_ > 0) return;
   set_over();
   Outcome outcome;
-  outcome.weight = total_weight_;
+  if (weights_) outcome.weight = weights_->total;
   succeed(std::move(outcome));
 }
 

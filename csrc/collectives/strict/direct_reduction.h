@@ -31,6 +31,7 @@
 
 #include "collectives/operation.h"
 #include "collectives/shard_plan.h"
+#include "collectives/weights.h"
 #include "kernels/reduce.h"
 
 namespace aikido::collectives {
@@ -58,8 +59,7 @@ class DirectReduction final : public Operation {
     RecycledList<Buffer> frames;
     size_t used = 0;  // bytes of the first frame that are folded
     size_t total = 0;
-    size_t bytes = 0;     // bytes that have arrived, in order from the first
-    double weight = 1.0;  // in a weighted call
+    size_t bytes = 0;  // bytes that have arrived, in order from the first
     bool is_begun = false;
     bool has_come = false;
   };
@@ -67,6 +67,12 @@ class DirectReduction final : public Operation {
   struct Shard {
     size_t bytes = 0;
     bool has_come = false;  // completely
+  };
+  // Weights of a weighted call.
+  struct Weights {
+    std::vector<double> by_rank;       // if this member owns a shard
+    std::optional<WeightedMean> mean;  // of the own shard, once all weights are here
+    std::optional<double> total;       // known with a result
   };
   // Contribution of this member to one shard.
   struct Piece {
@@ -119,17 +125,12 @@ class DirectReduction final : public Operation {
     return is_scatter() ? std::optional(rank.value) : plan_.shard_of(rank);
   }
   Piece piece(int32_t shard) const;
-  double weight_of(Rank rank) const {
-    return rank == host_->self() ? local_.weight
-                                 : sources_[static_cast<size_t>(rank.value)].weight;
-  }
 
   size_t chunk_of(transport::FrameKind kind) const override;
   void fold_what_is_ready();
   size_t ready() const;
   void fold(size_t begin, size_t end);
-  void fold_inputs(std::byte* out, const void* const* inputs, size_t count) const;
-  void add_up_weights();
+  void set_mean();
   void drop_folded(size_t bytes);
   void send_result(const std::byte* data, size_t begin, size_t end);
   void finish_if_done();
@@ -149,8 +150,8 @@ class DirectReduction final : public Operation {
   Buffer scratch_;     // result of the own shard, if this member does not want it
   size_t folded_ = 0;  // bytes of the own shard
   bool own_done_ = false;
-  std::optional<double> total_weight_;  // in a weighted call: known with a result
-  RecycledVector<Shard> results_;       // by shard, if the results are wanted
+  std::unique_ptr<Weights> weights_;  // null: the call is not weighted
+  RecycledVector<Shard> results_;     // by shard, if the results are wanted
   int32_t results_left_ = 0;
 };
 

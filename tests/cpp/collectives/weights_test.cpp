@@ -11,7 +11,7 @@
 
 using namespace aikido;
 using namespace aikido::testing;
-using collectives::WeightedInputs;
+using collectives::WeightedMean;
 
 namespace {
 
@@ -29,11 +29,12 @@ std::vector<Bytes> inputs_of(DType dtype, size_t count, size_t num) {
 
 Bytes fold(DType dtype, const std::vector<Bytes>& inputs,
            const std::vector<double>& weights) {
-  WeightedInputs all;
-  for (size_t k = 0; k < inputs.size(); ++k) all.add(inputs[k].data(), weights[k]);
+  std::vector<const void*> sources;
+  for (const Bytes& input : inputs) sources.push_back(input.data());
   Bytes out(inputs.front().size(), 0xee);
-  all.fold(out.data(), kernels::find_reduce(ReduceOp::kAvg, dtype), dtype,
-           out.size() / size_of(dtype));
+  WeightedMean(weights).fold(out.data(), sources.data(),
+                             kernels::find_reduce(ReduceOp::kAvg, dtype), dtype,
+                             out.size() / size_of(dtype));
   return out;
 }
 
@@ -159,11 +160,16 @@ TEST_CASE("a weight is the same after its bytes") {
     REQUIRE(collectives::check_weight(weight).is_ok());
     CHECK(*collectives::decode_weight(collectives::encode_weight(weight)) == weight);
   }
+  const double sum = 1e3 * collectives::kMaxWeight;
+  CHECK(*collectives::decode_total_weight(collectives::encode_weight(sum)) == sum);
+  CHECK_FALSE(collectives::decode_weight(collectives::encode_weight(sum)).is_ok());
   const auto bytes = collectives::encode_weight(1);
   CHECK_FALSE(collectives::decode_weight(std::span(bytes).first(7)).is_ok());
   CHECK_FALSE(collectives::decode_weight({}).is_ok());
   for (const double weight : {-1.0, kNan, kInfinity, -kInfinity}) {
     CHECK_FALSE(collectives::decode_weight(collectives::encode_weight(weight)).is_ok());
+    CHECK_FALSE(
+        collectives::decode_total_weight(collectives::encode_weight(weight)).is_ok());
     const Status status = collectives::check_weight(weight);
     CHECK(status.code() == Code::kInvalidArgument);
     CHECK(status.message().find("pass a finite number") != std::string::npos);
@@ -228,29 +234,113 @@ TEST_CASE("each shard of a weighted call that skips is the mean of its contribut
   }
 }
 
-TEST_CASE("without late members a weighted call that may skip equals the strict call") {
-  std::vector<Bytes> outputs;
+TEST_CASE(
+    "all ways of a weighted call give the same bits and the same sum of weights") {
+  for (const int32_t n : {1, 2, 3, 5}) {
+    for (const size_t count : {0u, 1u, 7u, 3000u}) {
+      std::vector<std::vector<AnswerPtr>> ways;
+      std::vector<double> weights{1, 0, 2.5, 1e6, 0.125};
+      weights.resize(static_cast<size_t>(n));
+      for (const int way : {0, 1, 2, 3, 4}) {
+        Call call = weighted_call(count, way == 2 || way == 3);
+        if (way == 1) call.algorithm = Algorithm::kOneOwner;
+        if (way == 3) call.policy.masks = straggler::Masks::kBucket;
+        if (way == 4) call.policy.rebalance = true;
+        Cluster cluster({.size = n});
+        cluster.set_all_delays(milliseconds(1));
+        cluster.weights = weights;
+        auto& answers = ways.emplace_back();
+        for (int32_t r = 0; r < n; ++r)
+          answers.push_back(cluster.allreduce(
+              r, call, random_elements(call.dtype, count, static_cast<uint64_t>(r))));
+        REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+      }
+      for (const auto& answers : ways)
+        for (const auto& a : answers) {
+          REQUIRE(a->is_ok());
+          REQUIRE(a->outcome.weight == total(weights, all_ranks(n)));
+          REQUIRE(a->output == ways.front().front()->output);
+        }
+    }
+  }
+}
+
+TEST_CASE("each shard has its own mask, and the weights of its own contributors") {
+  // The contribution of rank r is late for the shard of rank r + 1 only.
+  for (const bool is_scattered : {false, true}) {
+    Cluster cluster({.size = 4});
+    cluster.set_all_delays(milliseconds(1));
+    cluster.network.set_tap(
+        [&](Rank from, Rank to, const transport::FrameHeader& h, TimePoint arrives) {
+          const bool is_late = h.kind == transport::FrameKind::kContrib && h.seq == 1 &&
+                               to.value == (from.value + 1) % 4;
+          return is_late ? arrives + milliseconds(30) : arrives;
+        });
+    Call call = weighted_call(400, true);
+    call.policy.floor = milliseconds(10);
+    call.policy.ceiling = milliseconds(15);
+    if (is_scattered) call.kind = CallKind::kReduceScatter;
+    cluster.weights = {1, 10, 100, 1000};
+    std::vector<Bytes> inputs;
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 4; ++r) {
+      const Bytes& input = inputs.emplace_back(
+          random_elements(call.dtype, 400, static_cast<uint64_t>(r)));
+      std::vector<Bytes> blocks;
+      for (ptrdiff_t to = 0; to < 4; ++to)
+        blocks.emplace_back(input.begin() + to * 400, input.begin() + (to + 1) * 400);
+      answers.push_back(is_scattered ? cluster.reduce_scatter(r, call, blocks)
+                                     : cluster.allreduce(r, call, input));
+    }
+    REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+    for (int32_t r = 0; r < 4; ++r) {
+      const Answer& a = *answers[static_cast<size_t>(r)];
+      REQUIRE(a.is_ok());
+      CHECK(cluster.group(r).view().number == 1);
+      for (const auto& shard : a.outcome.shards) {
+        const int32_t late = (shard.owner.value + 3) % 4;
+        std::vector<Rank> in_time = all_ranks(4);
+        in_time.erase(in_time.begin() + late);
+        CHECK(shard.contributors == in_time);
+        CHECK(shard.weight == 1111 - cluster.weights[static_cast<size_t>(late)]);
+        if (is_scattered && shard.owner != Rank(r)) continue;
+        const Bytes expected = weighted_mean(inputs, cluster.weights, in_time);
+        const auto first =
+            is_scattered ? r * 400 : static_cast<ptrdiff_t>(shard.first_element) * 4;
+        const auto begin = expected.begin() + first;
+        const auto own = a.output.begin() + (is_scattered ? 0 : first);
+        CHECK(std::equal(begin, begin + static_cast<ptrdiff_t>(shard.num_elements) * 4,
+                         own));
+      }
+      // That of the own block, or the smallest of four.
+      const auto own = static_cast<size_t>((r + 3) % 4);
+      CHECK(a.outcome.weight == (is_scattered ? 1111 - cluster.weights[own] : 111));
+    }
+  }
+}
+
+TEST_CASE("a weight belongs to one call only") {
   for (const bool skips : {false, true}) {
-    for (const bool rebalances : {false, true}) {
-      if (skips && rebalances) continue;
-      Cluster cluster({.size = 4});
-      cluster.set_all_delays(milliseconds(1));
-      Call call = weighted_call(2000, skips);
-      call.policy.rebalance = rebalances;
-      cluster.weights = {1, 0, 2.5, 4};
+    Cluster cluster({.size = 3});
+    cluster.set_all_delays(milliseconds(1));
+    const Call call = weighted_call(100, skips);
+    std::vector<Bytes> inputs;
+    for (uint64_t r = 0; r < 3; ++r)
+      inputs.push_back(random_elements(call.dtype, 100, r));
+    for (const auto& weights : std::vector<std::vector<double>>{
+             {1, 2, 4}, {4, 2, 1}, {0, 0, 0}, {1, 1, 0}, {0, 3, 0}}) {
+      cluster.weights = weights;
       std::vector<AnswerPtr> answers;
-      for (int32_t r = 0; r < 4; ++r)
-        answers.push_back(cluster.allreduce(
-            r, call, random_elements(call.dtype, 2000, static_cast<uint64_t>(r))));
+      for (int32_t r = 0; r < 3; ++r)
+        answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
       REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
       for (const auto& a : answers) {
         REQUIRE(a->is_ok());
-        CHECK(a->outcome.weight == 7.5);
-        outputs.push_back(a->output);
+        CHECK(a->outcome.weight == total(weights, all_ranks(3)));
+        CHECK(a->output == weighted_mean(inputs, weights, all_ranks(3)));
       }
     }
   }
-  for (const Bytes& output : outputs) CHECK(output == outputs.front());
 }
 
 TEST_CASE("members of which only one gives a weight get an error that says so") {

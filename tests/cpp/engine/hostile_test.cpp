@@ -5,6 +5,9 @@
 // the call fails with an error, and it can take only a bounded part of our memory.
 
 #include "engine/group.h"
+
+#include <limits>
+
 #include "harness/catch.h"
 #include "harness/cluster.h"
 #include "harness/recording_handler.h"
@@ -55,7 +58,9 @@ struct Hostile {
     std::optional<uint64_t> total = {};  // default: offset and bytes
     int32_t tag = 0;
     std::optional<std::string> text = {};
-    std::optional<uint8_t> mask = {};  // a result header behind the call
+    std::optional<uint8_t> mask = {};   // a result header behind the call
+    std::optional<double> weight = {};  // behind the call and the header
+    uint32_t view = 0;                  // 1 for a call that may skip
   };
   void say(const Said& s, size_t from = 1) {
     transport::OutMessage m;
@@ -63,6 +68,7 @@ struct Hostile {
     if (s.text) *data = {bytes_of(*s.text), bytes_of(*s.text) + s.text->size()};
     m.header.kind = s.kind;
     m.header.seq = s.seq;
+    m.header.view = s.view;
     m.header.shard = s.shard;
     m.header.tag = s.tag;
     m.header.offset = s.offset;
@@ -74,6 +80,10 @@ struct Hostile {
       if (s.mask) {
         m.extension_bytes = static_cast<uint8_t>(encoded.size + 9);
         m.extension[encoded.size + 8] = static_cast<std::byte>(*s.mask);
+      }
+      if (s.weight) {
+        std::memcpy(m.extension.data() + m.extension_bytes, &*s.weight, 8);
+        m.extension_bytes = static_cast<uint8_t>(m.extension_bytes + 8);
       }
     }
     m.data = data->data();
@@ -157,6 +167,54 @@ TEST_CASE("a result for the shard of another owner fails the call") {
            .call = kLarge,
            .shard = static_cast<uint16_t>(shard)});
     check_failed(answer, "rank 1 sends 64 bytes where rank 0 expects 0");
+  }
+}
+
+TEST_CASE("a contribution or result without a proper weight fails the call") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const bool skips : {false, true}) {
+    Call small = kSmall, large = kLarge;
+    for (Call* call : {&small, &large}) {
+      call->op = ReduceOp::kAvg;
+      call->is_weighted = true;
+      if (skips) call->policy.kind = straggler::Kind::kSkip;
+    }
+    const std::optional<uint8_t> mask =
+        skips ? std::optional<uint8_t>(6) : std::nullopt;
+    // The sum of weights of 1e308 would not be finite.
+    for (const std::optional<double> weight :
+         {std::optional<double>(), std::optional(-1.0), std::optional(nan),
+          std::optional(infinity), std::optional(1e308)}) {
+      Hostile giving;
+      const auto given = giving.allreduce(small);
+      giving.say({.bytes = 40, .call = small, .weight = weight, .view = 1});
+      check_failed(given, "weight");
+      if (weight == 1e308) continue;
+      Hostile telling;
+      const auto told = telling.allreduce(large);
+      telling.say({.kind = FrameKind::kResult,
+                   .bytes = 64,
+                   .call = large,
+                   .shard = 1,
+                   .mask = mask,
+                   .weight = weight,
+                   .view = 1});
+      check_failed(told, "weight");
+    }
+  }
+}
+
+TEST_CASE("a weighted call that no member can make ends the link") {
+  for (const int which : {0, 1, 2}) {
+    Call call = kSmall;
+    call.is_weighted = true;
+    if (which == 1) call.op = ReduceOp::kAvg;
+    if (which == 1) call.dtype = DType::kInt32;
+    if (which == 2) call.kind = CallKind::kBarrier;
+    Hostile h;
+    h.say({.bytes = 40, .call = call, .weight = 1.0});
+    check_lost(h, "weight");
   }
 }
 

@@ -36,6 +36,13 @@ TEST_CASE("a fixed algorithm is used for strict all_reduces only") {
   Call call = all_reduce(8);
   call.policy.kind = straggler::Kind::kSkip;
   CHECK(selector.choose(call, 4) == Algorithm::kDirect);
+  call = all_reduce(8);
+  call.is_weighted = true;
+  for (int i = 0; i < kNumAlgorithms; ++i) {
+    const auto fixed = static_cast<Algorithm>(i);
+    if (!is_by_owners(fixed))
+      CHECK(Selector(fixed).choose(call, 4) == Algorithm::kDirect);
+  }
   for (const CallKind kind : {CallKind::kBarrier, CallKind::kReduce,
                               CallKind::kReduceScatter, CallKind::kSparseAllreduce}) {
     call = all_reduce(8);
