@@ -113,6 +113,8 @@ bool is_question(const transport::FrameHeader& header) {
          header.shard == static_cast<uint16_t>(membership::ViewStep::kPrepare);
 }
 
+constexpr auto kWeight = &collectives::ShardOutcome::weight;
+
 // A longer time-out outlasts every delay of a schedule.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
@@ -121,6 +123,7 @@ constexpr Duration kPatience = std::chrono::seconds(10);
 Checks::Checks(const Script& script, int32_t members_tolerated)
     : script_(script),
       tolerated_(members_tolerated),
+      weights_(script),
       newest_{1, all_of(script.members)},
       members_{{newest_.number, newest_.members}},
       views_(static_cast<size_t>(script.members), newest_),
@@ -552,9 +555,19 @@ const Bytes& Checks::folded(uint64_t op, size_t begin, size_t end, uint64_t mask
           input(backup.value, op).data() + begin;
     }
   out.resize(end - begin);
+  if (call.is_weighted) {
+    weights_.fold(op, mask, sources, out);
+    return out;
+  }
   kernels::find_reduce(call.op, call.dtype)(out.data(), sources.data(), sources.size(),
                                             (end - begin) / size_of(call.dtype), scale);
   return out;
+}
+
+void Checks::check_weight(const std::string& what, uint64_t op, uint64_t mask,
+                          std::optional<double> weight) {
+  const std::string wrong = weights_.difference(op, mask, weight);
+  if (!wrong.empty()) broken(concat("S3: ", what, " has ", wrong));
 }
 
 void Checks::check_strict(int32_t rank, uint64_t op, const Outcome& outcome,
@@ -581,6 +594,7 @@ void Checks::check_strict(int32_t rank, uint64_t op, const Outcome& outcome,
       expected = folded(op, 0, o.call.bytes(), all_of(script_.members),
                         o.call.op == ReduceOp::kAvg ? 1.0 / script_.members : 1.0, {});
   }
+  check_weight(where, op, all_of(script_.members), outcome.weight);
   if (output != expected) broken(concat("S5: ", where, " is not the full result"));
 }
 
@@ -620,6 +634,8 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
   }
   if (next != o.call.count)
     return broken(concat("S2: ", where, " ends at element ", next));
+  if (outcome.weight != std::ranges::min_element(outcome.shards, {}, kWeight)->weight)
+    return broken(concat("S3: ", where, " names another weight than its shards"));
   check_same(op);
 }
 
@@ -637,6 +653,7 @@ void Checks::check_shard(const std::string& what, uint64_t op,
   if (shard.scale != scale)
     return broken(
         concat("S3: ", what, " is scaled by ", shard.scale, ", not by ", scale));
+  check_weight(what, op, mask, shard.weight);
   if (newest_.number == 1 &&
       contributors < straggler::fewest_of(call.policy, script_.members))
     return broken(concat("S5: ", what, " has no quorum"));
@@ -699,10 +716,14 @@ void Checks::check_scattered(int32_t rank, uint64_t op, const Outcome& outcome,
       if ((mask & self) == 0) return broken(concat("S2: ", what, " is without itself"));
       const size_t begin = static_cast<size_t>(rank) * block;
       check_shard(what, op, shard, output.data(), begin, begin + block);
+      if (outcome.weight != shard.weight)
+        broken(concat("S3: ", where, " names another weight than its block"));
     } else if ((mask & self) != 0) {
       broken(concat("S2: ", what, " is told to one that is in it"));
     } else if (!theirs.empty() && theirs.front() != mask) {
       broken(concat("S1: ", what, ", of ", mask_text(theirs.front()), " there"));
+    } else {
+      check_weight(what, op, mask, shard.weight);
     }
   }
   if (e.masks.empty()) broken(concat("S2: ", where, " says nothing about its block"));

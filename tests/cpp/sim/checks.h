@@ -14,7 +14,8 @@
 //                     A rejoined member contributes nothing from before its return.
 //                     Each data shard counts once, from its primary or from the
 //                     named backup.
-//   S3 right divisor  The result is multiplied by the scale that belongs to its mask.
+//   S3 right divisor  The result is multiplied by the scale that belongs to its mask. A
+//                     weighted result names the sum of the weights of its mask.
 //   S5 as asked       Strict operations are full, or end with an error.
 //   S6 an answer      Each call ends once, and in time. An error needs a fault, and
 //                     names a rank. The memory of a call does not change after its end.
@@ -28,6 +29,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -38,6 +40,7 @@
 #include "collectives/shard_plan.h"
 #include "harness/reduce_data.h"
 #include "sim/script.h"
+#include "sim/weights.h"
 
 namespace aikido::sim {
 
@@ -65,6 +68,8 @@ class Checks {
   const Bytes& input(int32_t rank, uint64_t op) const {
     return inputs_[op - 1][static_cast<size_t>(rank)];
   }
+  // Weight of this contribution. Requires: the operation is weighted.
+  double weight(int32_t rank, uint64_t op) const { return weights_.of(rank, op); }
 
   // `data_shard`: the data shard that the rank contributes; straggler::kAnyDataShard if
   // it belongs to no primary.
@@ -159,6 +164,8 @@ class Checks {
   void check_shard(const std::string& what, uint64_t op,
                    const collectives::ShardOutcome& shard, const uint8_t* data,
                    size_t begin, size_t end);
+  void check_weight(const std::string& what, uint64_t op, uint64_t mask,
+                    std::optional<double> weight);
   void check_same(uint64_t op);
   void note_own_question(int32_t rank);
   void check_heard(int32_t rank, uint64_t op, const transport::FrameHeader& header);
@@ -175,6 +182,7 @@ class Checks {
 
   const Script& script_;
   int32_t tolerated_;
+  Weights weights_;
   std::vector<std::vector<Bytes>> inputs_;  // by operation and rank
   std::vector<Op> ops_;
   // Keys: operation, first byte, end, mask, digest of the stand-ins.

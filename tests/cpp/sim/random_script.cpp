@@ -20,7 +20,11 @@ constexpr uint64_t kMostOps = 16;
 class Writer {
  public:
   Writer(uint64_t seed, int32_t members)
-      : random_(seed), options_(seed ^ 0x5bd1e995), backups_(seed ^ 0x2545f491) {
+      : random_(seed),
+        options_(seed ^ 0x5bd1e995),
+        backups_(seed ^ 0x2545f491),
+        weights_(seed ^ 0x632be59b) {
+    has_weights_ = weights_() % 4 == 0;
     script_.seed = seed;
     // Few members are enough for every rule, and many members are slow.
     constexpr int32_t kSizes[] = {2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8};
@@ -100,6 +104,12 @@ class Writer {
     if (has_backups_ && call.policy.kind == straggler::Kind::kSkip && !is_scattered &&
         backups_() % 4 != 0)
       back_up(call.policy);
+    const bool takes_weights = call.policy.backups == 0 &&
+                               call.policy.divisor == straggler::Divisor::kContributors;
+    if (has_weights_ && takes_weights && weights_() % 4 != 0) {
+      call.op = ReduceOp::kAvg;
+      call.is_weighted = true;
+    }
     return call;
   }
 
@@ -159,10 +169,12 @@ class Writer {
     } else if (which == 1) {
       call.kind = CallKind::kBroadcast;
       call.op = ReduceOp::kSum;
+      call.is_weighted = false;
       call.root = Rank(some_rank());
     } else if (which == 2) {
       call.kind = CallKind::kAllgather;
       call.op = ReduceOp::kSum;
+      call.is_weighted = false;
     }
     return call;
   }
@@ -330,6 +342,8 @@ class Writer {
   std::mt19937_64 options_;  // for options of policies
   std::mt19937_64
       backups_;  // for the number of backups, their mode and their data shards
+  std::mt19937_64 weights_;  // for the operations with weights
+  bool has_weights_ = false;
   bool has_backups_ = false;
   int32_t num_backups_ = 0;
   straggler::BackupMode mode_{};

@@ -202,6 +202,7 @@ Call parse_op(Line& line, int32_t members) {
     const std::string op = line.word("sum or avg");
     if (op != "sum" && op != "avg") throw Wrong{concat("'", op, "' is not sum or avg")};
     call.op = op == "sum" ? ReduceOp::kSum : ReduceOp::kAvg;
+    call.is_weighted = line.take("weighted");
     if (line.take("skip")) call.policy = parse_policy(line);
     if (line.take("rebalance")) call.policy.rebalance = true;
   } else {
@@ -373,6 +374,7 @@ std::string op_text(const Call& call, int32_t members) {
                                            call.count / static_cast<uint64_t>(members))
                                   : concat("allreduce ", call.count);
   text += call.op == ReduceOp::kAvg ? " avg" : " sum";
+  if (call.is_weighted) text += " weighted";
   if (!call.is_partial()) return text;
   const straggler::PolicyOptions& p = call.policy;
   if (p.rebalance) return text + " rebalance";

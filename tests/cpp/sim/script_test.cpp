@@ -37,6 +37,8 @@ TEST_CASE("parsing reads each kind of line") {
       "must-return 2\n"
       "op allreduce 10 sum skip bucket\n"
       "op allreduce 10 sum rebalance\n"
+      "op reduce_scatter 10 avg weighted skip\n"
+      "op allreduce 10 avg weighted\n"
       "hold 0->* RESULT op=1 shard=2 until 40ms\n"
       "hold 1->2 PREPARE\n"
       "at 2ms call 1 op=1 apart\n"
@@ -47,7 +49,7 @@ TEST_CASE("parsing reads each kind of line") {
   const Script& s = *parsed;
   CHECK(s.must_return == std::vector<int32_t>{2});
   CHECK(to_text(s).find("must-return 2\n") != std::string::npos);
-  REQUIRE(s.ops.size() == 4);
+  REQUIRE(s.ops.size() == 6);
   CHECK(s.ops[0].is_partial());
   CHECK(s.ops[0].policy.min_contributors == 2);
   CHECK(s.ops[0].policy.divisor == straggler::Divisor::kWorld);
@@ -55,6 +57,11 @@ TEST_CASE("parsing reads each kind of line") {
   CHECK(s.ops[2].policy.masks == straggler::Masks::kBucket);
   CHECK(s.ops[3].policy.kind == straggler::Kind::kWaitAll);
   CHECK(s.ops[3].policy.rebalance);
+  CHECK_FALSE(s.ops[3].is_weighted);
+  CHECK(s.ops[4].is_weighted);
+  CHECK(s.ops[4].is_partial());
+  CHECK(s.ops[5].is_weighted);
+  CHECK_FALSE(s.ops[5].is_partial());
   REQUIRE(s.holds.size() == 2);
   CHECK(s.holds[0].to == kEvery);
   CHECK(s.holds[0].shard == 2);
@@ -82,5 +89,7 @@ TEST_CASE("an error of a script names its line") {
   CHECK(error_of("op barrier\nat 1ms call 0 op=2") == "line 2: operation 2 of 1");
   CHECK(error_of("op barrier\nop barrier\nat 1ms call 0 op=2") ==
         "line 3: rank 0 calls operation 2 after 0");
+  CHECK(error_of("op allreduce 5 sum weighted").find("needs op=AVG") !=
+        std::string::npos);
   CHECK(error_of("op broadcast 5") == "line 1: ends where the root is expected");
 }

@@ -321,6 +321,7 @@ void Simulation::call(int32_t rank, const Event& event) {
     }
   }
   local.priority = event.priority;
+  if (call.is_weighted) local.weight = checks_.weight(rank, event.op);
   local.data_shard = data_shard;
   local.keep_alive = answer;
   local.on_done = [this, rank, answer](const Status& status,
