@@ -8,7 +8,7 @@ import torch
 import torch._C._distributed_c10d
 import torch.futures
 import typing
-__all__: list[str] = ['AikidoBackend', 'AikidoWork', 'BackwardWatch', 'BatchPlan', 'Bounds', 'Instruction', 'Layer', 'LinkCost', 'LinkFit', 'Op', 'OpGraph', 'OpSpan', 'Outcome', 'Plan', 'PolicyOptions', 'Profile', 'QuietSteps', 'RankMemory', 'Recorder', 'Runtime', 'Schedule', 'ShardOutcome', 'Simulation', 'Span', 'Stage', 'StageTimes', 'Timeline', 'TransferBatch', 'TransferWindow', 'Validation', 'best_order', 'build_info', 'check_weight', 'choose_collective', 'collective_time', 'digests', 'hook_work', 'interface_address', 'iteration_bounds', 'offer_device_memory', 'operation_names', 'partition', 'pipelining_depth', 'plan_batches', 'priority_range', 'resolve_settings', 'set_inner_finder', 'set_ipc_finder', 'settings_table', 'share_device_memory', 'simulate_iteration', 'source_address', 'tac', 'tic', 'transfer_windows', 'try_device_memory']
+__all__: list[str] = ['AikidoBackend', 'AikidoWork', 'BackwardWatch', 'BatchPlan', 'Bounds', 'Instruction', 'Layer', 'LinkCost', 'LinkFit', 'Op', 'OpGraph', 'OpSpan', 'Outcome', 'Plan', 'PolicyOptions', 'Profile', 'QuietSteps', 'RankMemory', 'Recorder', 'Runtime', 'Schedule', 'ShardOutcome', 'Simulation', 'Span', 'Stage', 'StageTimes', 'StepWeight', 'Timeline', 'TransferBatch', 'TransferWindow', 'Validation', 'best_order', 'build_info', 'choose_collective', 'collective_time', 'digests', 'hook_work', 'interface_address', 'iteration_bounds', 'offer_device_memory', 'operation_names', 'partition', 'pipelining_depth', 'plan_batches', 'priority_range', 'resolve_settings', 'set_inner_finder', 'set_ipc_finder', 'settings_table', 'share_device_memory', 'simulate_iteration', 'source_address', 'tac', 'tic', 'transfer_windows', 'try_device_memory']
 class PolicyOptions:
     """
     A straggler policy in the engine's form.
@@ -803,6 +803,25 @@ class AikidoBackend(torch._C._distributed_c10d.Backend):
         """
         State of this rank in skippable calls: a member; or excluded and returning, refused, or ended.
         """
+class StepWeight:
+    """
+    Weight of this rank's gradients in the present step; see aikido_torch.ddp._step_weight.
+    """
+    def __init__(self) -> None:
+        ...
+    def end_step(self) -> None:
+        """
+        All buckets of the step are started: the weight is 1.0 again, if the means have weights.
+        """
+    def set(self, weight: float) -> None:
+        """
+        Sets the weight of the present step. Raises ConfigError if it is out of range, and changes nothing then.
+        """
+    @property
+    def value(self) -> float | None:
+        """
+        None: the means have no weights.
+        """
 class QuietSteps:
     """
     Steps in which the gradients are summed without Python code of the handle.
@@ -841,18 +860,14 @@ class QuietSteps:
         """
         While it is on, no step is quiet, and `check` is called at the end of a backward that is in progress. Any thread.
         """
-    def set_weight(self, weight: float) -> None:
-        """
-        Sets the weight of the present step.
-        """
     def take(self) -> tuple[list[tuple[float, list[tuple[AikidoWork, int]]]], bool]:
         """
         Removes and returns the quiet steps since the last take(), and True if the loop has begun another step. A step has the time at which its last bucket was started (time.monotonic()), and its sums with their numbers of elements.
         """
     @property
-    def weight(self) -> float | None:
+    def weight(self) -> StepWeight:
         """
-        Weight of this rank's gradients in the present step. None: the means have no weights. A quiet step sets it to 1.0 at its end.
+        Weight of the gradients. A quiet step calls its end_step().
         """
 def best_order(graph: OpGraph, *, link: str, chunk_bytes: float, compute: str, processors: int) -> tuple[list[str], float]:
     """
@@ -861,10 +876,6 @@ def best_order(graph: OpGraph, *, link: str, chunk_bytes: float, compute: str, p
 def build_info() -> aikido_torch._rows.BuildInfo:
     """
     Version, torch minor, compiler, CUDA and C++ ABI of this build, and the instruction sets of its kernels that this CPU has, fastest last.
-    """
-def check_weight(weight: float) -> None:
-    """
-    Raises ConfigError if this is no weight.
     """
 def choose_collective(*, members: int, bytes: float, message: LinkCost, gamma_s: float, message_s: float, shard_bytes: float, hosts: collections.abc.Sequence[int], local: LinkCost, among: collections.abc.Sequence[str]) -> tuple[str, float]:
     """

@@ -170,7 +170,7 @@ class Handle:
     @property
     def _weight(self) -> StepWeight:
         carries = self._carrying.is_on
-        return StepWeight(self._quiet, self._policies.policy, carries=carries)
+        return StepWeight(self._quiet.weight, self._policies.policy, carries=carries)
 
     @property
     def weight(self) -> float:
@@ -514,7 +514,7 @@ class Handle:
     ) -> _C.AikidoWork:
         self._calls.on_bucket()
         work = self._backend.all_reduce(
-            tensor, op, policy, 0, _GROUP_TIMEOUT, data_shard, self._quiet.weight
+            tensor, op, policy, 0, _GROUP_TIMEOUT, data_shard, self._quiet.weight.value
         )
         self._book.start(self.steps, work, tensor.numel())
         return work
@@ -563,7 +563,7 @@ class Handle:
             if strict:
                 after_backward(self._buckets.note_unused)
                 self._buckets.end_strict_step(bucket.index())
-            self._weight.end_step()
+            self._quiet.weight.end_step()
             self._end_step("own", collect=False)
             leave_quiet_steps(self)
 

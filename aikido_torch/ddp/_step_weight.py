@@ -11,28 +11,28 @@ __all__ = ["StepWeight"]
 
 
 class StepWeight:
-    """Weight of one handle, which the quiet steps keep. For the training thread only.
+    """Weight of one handle. For the training thread only.
 
     A call must have a weight on all ranks or on none. So the first steps decide for all
     steps, also for those that `catch_up` replays.
 
     Args:
-        quiet: keeps the weight, because quiet steps need it without Python.
+        kept: keeps the weight; the hook of a quiet step reads it without Python.
         policy: of the handle.
         carries: True if late gradients are carried.
     """
 
     def __init__(
-        self, quiet: _C.QuietSteps, policy: Policy, *, carries: bool = False
+        self, kept: _C.StepWeight, policy: Policy, *, carries: bool = False
     ) -> None:
-        self._quiet = quiet
+        self._kept = kept
         self._policy = policy
         self._carries = carries
 
     @property
     def value(self) -> float:
         """The weight of the present step; 1.0 without weights."""
-        weight = self._quiet.weight
+        weight = self._kept.value
         return 1.0 if weight is None else weight
 
     def set(self, weight: object, *, may_begin: bool) -> None:
@@ -47,19 +47,12 @@ class StepWeight:
         """
         if why_not := _why_not(self._policy, self._carries):
             raise ConfigError(f"weight: {why_not}")
-        if self._quiet.weight is None and not may_begin:
+        if self._kept.value is None and not may_begin:
             raise ConfigError(
                 f"weight is {weight!r}, and earlier steps had no weight: set it before "
                 "the first backward, on all ranks (1.0 where nothing is known yet)."
             )
-        value = weight_of("weight", weight)
-        _C.check_weight(value)
-        self._quiet.set_weight(value)
-
-    def end_step(self) -> None:
-        """The hook has started all buckets of the step."""
-        if self._quiet.weight is not None:
-            self._quiet.set_weight(1.0)
+        self._kept.set(weight_of("weight", weight))
 
 
 def _why_not(policy: Policy, carries: bool) -> str:

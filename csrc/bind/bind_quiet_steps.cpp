@@ -144,7 +144,7 @@ QuietSteps::Future QuietSteps::start(::c10d::GradBucket& bucket) {
   present_.sums.emplace_back(work, buffer.numel());
   Future given = hook_future(work, buffer, rescue_);
   if (!bucket.isLast()) return given;
-  if (weight) weight = 1.0;
+  weight_->end_step();
   if (const auto rates = std::exchange(rates_, std::nullopt)) {
     const py::gil_scoped_acquire lock;
     have_rates_changed_ = rates_of(*optimizer_) != *rates;
@@ -164,7 +164,8 @@ QuietSteps::Future QuietSteps::start(::c10d::GradBucket& bucket) {
 c10::intrusive_ptr<adapter::AikidoWork> QuietSteps::sum(const at::Tensor& buffer) {
   try {
     return buckets_->allreduce_with(
-        buffer, mean_, {plan_.policy, Priority{}, straggler::kAnyDataShard, weight},
+        buffer, mean_,
+        {plan_.policy, Priority{}, straggler::kAnyDataShard, weight_->value()},
         std::chrono::milliseconds(-1));
   } catch (...) {
     std::rethrow_exception(as_python_error(std::current_exception()));
@@ -282,12 +283,9 @@ void register_quiet_steps(py::module_& m) {
           "The step is one that `look_each` of allow() selects. Or the learning rates "
           "of the optimizer `rates` (None: not watched) have changed since the top of "
           "the loop. Call look() before allow().")
-      .def_readonly("weight", &QuietSteps::weight,
-                    "Weight of this rank's gradients in the present step. None: the "
-                    "means have no weights. A quiet step sets it to 1.0 at its end.")
-      .def(
-          "set_weight", [](QuietSteps& self, double weight) { self.weight = weight; },
-          py::arg("weight"), "Sets the weight of the present step.")
+      .def_property_readonly(
+          "weight", &QuietSteps::weight,
+          "Weight of the gradients. A quiet step calls its end_step().")
       .def("set_alarm", &QuietSteps::set_alarm, py::arg("is_on"),
            "While it is on, no step is quiet, and `check` is called at the end of a "
            "backward that is in progress. Any thread.")

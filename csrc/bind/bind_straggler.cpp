@@ -7,7 +7,6 @@
 #include "bind/named_types.h"
 #include "bind/register.h"
 #include "c10d/common/error.h"
-#include "collectives/weights.h"
 #include "straggler/policy.h"
 
 namespace aikido::bind {
@@ -115,12 +114,6 @@ void register_straggler(py::module_& m) {
                 other, [&](const PolicyOptions& value) { return self == value; });
           },
           py::arg("other"), py::pos_only());
-  m.def(
-      "check_weight",
-      [](double weight) {
-        adapter::raise_if_failed(collectives::check_weight(weight));
-      },
-      py::arg("weight"), "Raises ConfigError if this is no weight.");
 }
 
 }  // namespace aikido::bind

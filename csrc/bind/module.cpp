@@ -46,6 +46,7 @@ PYBIND11_MODULE(_C, m) {
   aikido::bind::register_trace(m);
   aikido::bind::register_process_group(m);
   aikido::bind::register_hook(m);
+  aikido::bind::register_step_weight(m);
   aikido::bind::register_quiet_steps(m);
   aikido::bind::register_digest(m);
   aikido::bind::register_devices(m);

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind/step_weight.h"
 #include "c10d/aikido_backend.h"
 
 namespace aikido::bind {
@@ -83,9 +84,8 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   // quiet steps since the last count.
   std::pair<int64_t, int64_t> count_backwards();
 
-  // Weight of this rank's gradients in the present step; 1 after the step. Empty: the
-  // means have no weights.
-  std::optional<double> weight;
+  // Weight of the means. The hook ends its step after a quiet step.
+  const std::shared_ptr<StepWeight>& weight() const { return weight_; }
 
   // Any thread: no step is quiet while it is on, and check() is called at the end of a
   // backward that is under way.
@@ -110,6 +110,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
 
   const Backend buckets_, calls_;
   const std::shared_ptr<pybind11::object> check_, rescue_;
+  const std::shared_ptr<StepWeight> weight_ = std::make_shared<StepWeight>();
   std::shared_ptr<pybind11::object> look_;       // null: there is no audit
   std::shared_ptr<pybind11::object> optimizer_;  // null: its rates are not watched
   std::optional<std::vector<double>> rates_;  // at the top of this step, if it passed

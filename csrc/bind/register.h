@@ -18,6 +18,7 @@ void register_schedule(pybind11::module_& m);
 void register_process_group(pybind11::module_& m);
 void register_trace(pybind11::module_& m);
 void register_hook(pybind11::module_& m);
+void register_step_weight(pybind11::module_& m);
 void register_quiet_steps(pybind11::module_& m);
 void register_digest(pybind11::module_& m);
 void register_devices(pybind11::module_& m);

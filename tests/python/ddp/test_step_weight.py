@@ -6,57 +6,49 @@ import math
 
 import pytest
 
+from aikido_torch import _C
 from aikido_torch.ddp._step_weight import StepWeight
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, SkipStraggler, WaitAll
 
 
-class Quiet:
-    """The part of `_C.QuietSteps` that keeps a weight."""
-
-    weight = None
-
-    def set_weight(self, weight):
-        self.weight = weight
-
-
 def weight_of_handle(policy=None, **options):
-    quiet = Quiet()
-    return StepWeight(quiet, policy or SkipStraggler(), **options), quiet
+    kept = _C.StepWeight()
+    return StepWeight(kept, policy or SkipStraggler(), **options), kept
 
 
 def test_without_a_weight_the_calls_have_none():
-    weight, quiet = weight_of_handle()
-    weight.end_step()
+    weight, kept = weight_of_handle()
+    kept.end_step()
     assert weight.value == 1.0
-    assert quiet.weight is None
+    assert kept.value is None
 
 
 @pytest.mark.parametrize("policy", [WaitAll(), SkipStraggler()])
 def test_the_weight_is_one_again_after_the_step(policy):
-    weight, quiet = weight_of_handle(policy)
+    weight, kept = weight_of_handle(policy)
     weight.set(3, may_begin=True)
-    assert (weight.value, quiet.weight) == (3.0, 3.0)
-    weight.end_step()
-    assert (weight.value, quiet.weight) == (1.0, 1.0)
+    assert (weight.value, kept.value) == (3.0, 3.0)
+    kept.end_step()
+    assert (weight.value, kept.value) == (1.0, 1.0)
     weight.set(0, may_begin=False)
-    assert quiet.weight == 0.0
+    assert kept.value == 0.0
 
 
 def test_the_first_weight_is_set_before_the_first_backward():
-    weight, quiet = weight_of_handle()
+    weight, kept = weight_of_handle()
     with pytest.raises(ConfigError, match="before the first backward"):
         weight.set(3, may_begin=False)
-    assert quiet.weight is None
+    assert kept.value is None
 
 
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 1e301, "3", None, True])
 def test_a_wrong_weight_changes_nothing(wrong):
-    weight, quiet = weight_of_handle()
+    weight, kept = weight_of_handle()
     weight.set(2, may_begin=True)
     with pytest.raises(ConfigError, match="weight is"):
         weight.set(wrong, may_begin=True)
-    assert quiet.weight == 2.0
+    assert kept.value == 2.0
 
 
 @pytest.mark.parametrize(
@@ -68,7 +60,7 @@ def test_a_wrong_weight_changes_nothing(wrong):
     ],
 )
 def test_some_handles_take_no_weight(policy, carries, remedy):
-    weight, quiet = weight_of_handle(policy, carries=carries)
+    weight, kept = weight_of_handle(policy, carries=carries)
     with pytest.raises(ConfigError, match=remedy):
         weight.set(1, may_begin=True)
-    assert quiet.weight is None
+    assert kept.value is None

@@ -119,6 +119,51 @@ def scatter(rank, size):
             assert_near(output, blocks, weights, 4e-7)
 
 
+ALGORITHMS = (
+    "auto",
+    "direct",
+    "one_owner",
+    "ring",
+    "halving_doubling",
+    "tree",
+    "two_level",
+)
+
+
+def by_algorithms(rank, size):
+    """Each algorithm gives the same bits, since calls with weights go directly."""
+    weights = WEIGHTS["uneven"]
+    inputs = [values_of(r, torch.float32) for r in range(size)]
+    results = []
+    for algorithm in ALGORITHMS:
+        options = aikido_torch.Options(collectives_algorithm=algorithm)
+        group = dist.new_group(backend="aikido", pg_options=options)
+        result = inputs[rank].clone()
+        aikido_torch.all_reduce(result, op=AVG, weight=weights[rank], group=group)
+        results.append(result)
+    assert_near(results[0], inputs, weights, 4e-7)
+    for algorithm, result in zip(ALGORITHMS, results, strict=True):
+        assert torch.equal(result, results[0]), algorithm
+
+
+def in_one_batch(rank, size):
+    """Weighted calls in a batch of torch, beside a call without weights."""
+    weights = WEIGHTS["uneven"]
+    inputs = [values_of(r, torch.float32, 300) for r in range(size)]
+    mean, plain, block = inputs[rank].clone(), torch.ones(3), torch.empty(100)
+    group = dist.group.WORLD
+    group._start_coalescing(torch.device("cpu"))
+    aikido_torch.all_reduce(mean, op=AVG, weight=weights[rank], async_op=True)
+    dist.all_reduce(plain)
+    aikido_torch.reduce_scatter_tensor(
+        block, inputs[rank], op=AVG, weight=weights[rank], async_op=True
+    )
+    group._end_coalescing(torch.device("cpu")).wait()
+    assert_near(mean, inputs, weights, 4e-7)
+    assert plain.tolist() == [size] * 3
+    assert_near(block, [t.chunk(size)[rank] for t in inputs], weights, 4e-7)
+
+
 def without_a_late_rank(rank, size):
     weights = WEIGHTS["uneven"]
     inputs = [values_of(r, torch.float32) for r in range(size)]
@@ -156,6 +201,14 @@ def test_weighted_means_equal_those_in_double_precision():
 
 def test_reduce_scatter_takes_a_weight():
     run_ranks(SIZE, scatter)
+
+
+def test_each_algorithm_gives_the_same_weighted_mean():
+    run_ranks(SIZE, by_algorithms)
+
+
+def test_a_batch_takes_calls_with_weights():
+    run_ranks(SIZE, in_one_batch)
 
 
 def test_a_late_rank_does_not_count_with_its_weight():
@@ -296,31 +349,77 @@ def test_uneven_batches_train_like_one_process_over_all_samples():
     run_ranks(SIZE, train_uneven)
 
 
-def train_late(rank, size):
+def train_late(rank, size, is_before):
     """A late rank misses steps, replays them, and has the bits of the others."""
     model = DistributedDataParallel(make_net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     policy = SkipStraggler(min_contributors=2, floor_ms=30, ceiling_ms=30)
     handle = ddp.register(model, optimizer=optimizer, policy=policy)
-    step = 0
-    while (step := step + handle.catch_up()) < 12:
+    step, own = 0, 1 + 10**rank
+    while True:
+        if is_before:
+            handle.weight = own
+        step += handle.catch_up()
+        if step >= 12:
+            break
         if rank == LATE and step == 5:
             late(0.5)
-        handle.weight = 1 + rank + step % 2
+        if not is_before:
+            handle.weight = own
         optimizer.zero_grad()
         loss_of(model, samples_of(1, 3)).backward()
         optimizer.step()
         step += 1
     handle.close()
-    weights = [outcome.weight for outcome in handle.outcomes]
     digest = [p.detach().numpy().tobytes() for p in model.parameters()]
-    return digest, min(weights)
+    return digest, [outcome.weight for outcome in handle.outcomes]
 
 
-def test_a_late_rank_replays_weighted_steps():
-    results = run_ranks(SIZE, train_late)
-    assert all(digest == results[0][0] for digest, _ in results)
-    assert results[0][1] < 6  # some step lacks the weight of the late rank
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_late_rank_replays_weighted_steps(is_before):
+    results = run_ranks(SIZE, train_late, is_before)
+    assert all(found == results[0] for found in results)
+    # Some steps lack the late rank with its weight, and only that rank.
+    assert set(results[0][1]) == {13.0, 114.0}
+
+
+QUIET_STEPS = 40
+
+
+def train_quietly(rank, size):
+    """Every third step has no weight of its own."""
+    model = DistributedDataParallel(make_net(), bucket_cap_mb=0.0005)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    policy = SkipStraggler(floor_ms=5000, ceiling_ms=5000)
+    handle = ddp.register(model, optimizer=optimizer, policy=policy)
+    hook, num_slow = handle._hook, 0
+
+    def counted(bucket):
+        nonlocal num_slow
+        num_slow += bucket.is_last()
+        return hook(bucket)
+
+    handle._hook = counted
+    for step in range(QUIET_STEPS):
+        handle.catch_up()
+        if step % 3 < 2:
+            handle.weight = 2 + step % 3 + rank
+        optimizer.zero_grad()
+        loss_of(model, samples_of(1, 3)).backward()
+        assert handle.weight == 1.0
+        optimizer.step()
+    weights = [outcome.weight for outcome in handle.outcomes]
+    num_buckets = len(handle._buckets)
+    handle.close()
+    return weights[-num_buckets * (QUIET_STEPS - 3) :: num_buckets], num_slow
+
+
+def test_a_step_without_a_weight_counts_with_one_also_in_quiet_steps():
+    sums = (9.0, 12.0, 3.0)  # of ranks 0 to 2, by step % 3
+    expected = [sums[step % 3] for step in range(3, QUIET_STEPS)]
+    for weights, num_slow in run_ranks(SIZE, train_quietly):
+        assert weights == expected
+        assert num_slow < QUIET_STEPS
 
 
 def refuse_weights(rank, size):

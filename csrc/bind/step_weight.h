@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Weight of this rank's gradients in the present step of a registered model
+// (aikido_torch/ddp/_step_weight.py). It is kept in C++, because the hook of a quiet
+// step reads it without Python. For the thread that trains and the thread of its
+// backward, which do not run at the same time.
+
+#include <optional>
+
+namespace aikido::bind {
+
+class StepWeight final {
+ public:
+  // Weight of each bucket of the step. Empty: the means have no weights, because no
+  // step has set one.
+  [[nodiscard]] std::optional<double> value() const { return value_; }
+  // Requires: collectives::check_weight(weight) is ok.
+  void set(double weight) { value_ = weight; }
+  // All buckets of the step are started. The next step has the weight 1, unless it sets
+  // another one.
+  void end_step() {
+    if (value_) value_ = 1.0;
+  }
+
+ private:
+  std::optional<double> value_;
+};
+
+}  // namespace aikido::bind
