@@ -2,20 +2,33 @@
 # Copyright (c) the aikido authors
 """A registered model, as the `StepLoader` of `register(steps=)` uses it."""
 
+import json
 from collections.abc import Callable, Collection
+from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch.distributed.distributed_c10d import (
+    PrefixStore,
+    Store,
+    _get_default_store,
+)
 from torch.nn.parallel import DistributedDataParallel
 
+from aikido_torch._backend import backend_of, was_met_at_store
 from aikido_torch._hook import Hook
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.reassign import StepLoader
 from aikido_torch.reassign._items import Exchange, OwnItems
+from aikido_torch.reassign._proof import RankLists
 from aikido_torch.recovery._agreement import gather
 from aikido_torch.straggler import ActiveBackup, Policy
 
 __all__ = ["StepTraining", "facts_of", "why_no_steps"]
+
+# Steps of whose lists a rank keeps those that it has published.
+_KEPT_STEPS = 256
 
 
 def facts_of(steps: StepLoader | None) -> dict[str, str]:
@@ -72,7 +85,17 @@ def why_no_steps(
             "takes no further micro-batch ends its step with another graph. Use "
             "static_graph=False."
         )
+    if steps.debug and not was_met_at_store(backend_of(model.process_group)):
+        return (
+            "register: steps has debug=True, which needs the store of the job, and the "
+            "group got its members by reconfigure, which need not share a store. Use "
+            "debug=False."
+        )
     return steps.why_not(model.process_group.size())
+
+
+def _key(step: int, rank: int) -> str:
+    return f"{step}/{rank}"
 
 
 class StepTraining:
@@ -94,6 +117,11 @@ class StepTraining:
         self._handle = handle
         self._optimizer = optimizer
         self._backend = handle._backend
+
+    @cached_property
+    def _store(self) -> Store:
+        name = f"aikido/steps/{self._backend.group_name}"
+        return PrefixStore(name, _get_default_store())
 
     @property
     def place(self) -> tuple[int, int]:
@@ -119,19 +147,31 @@ class StepTraining:
         """Sets the weight of this rank's gradients in the present step."""
         self._handle.weight = weight
 
-    def contributors(self, step: int) -> Collection[int]:
+    def contributors(self, step: int) -> Collection[int] | None:
         """Ranks whose contribution is in the whole result; see `Training`.
 
         A step whose calls failed has none.
         """
         self._handle._collect()
-        rank, size = self._backend.place
         counters = self._handle._book.counters(step)
         if counters.way == "copied":
-            return set(range(size)) - {rank}
+            return None
         if counters.num_calls == 0:
             return ()
-        return set(range(size)) - counters.skipped.keys()
+        return set(range(self._backend.place[1])) - counters.skipped.keys()
+
+    def publish(self, step: int, lists: RankLists) -> None:
+        """Makes the lists of this rank known, before it contributes to `step`."""
+        rank, _ = self._backend.place
+        self._store.set(_key(step, rank), json.dumps(asdict(lists)))
+        if step >= _KEPT_STEPS:
+            self._store.delete_key(_key(step - _KEPT_STEPS, rank))
+
+    def published(self, step: int, rank: int) -> RankLists | None:
+        """The lists of a contributor of `step`; None: it is long ago. Never waits."""
+        if not self._store.check([_key(step, rank)]):
+            return None
+        return RankLists(**json.loads(self._store.get(_key(step, rank))))
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank. All ranks call it together."""

@@ -83,6 +83,11 @@ class StepGradient:
         return size / self._divisor
 
     @property
+    def is_summed(self) -> bool:
+        """True if the last backward sums the gradients over ranks."""
+        return self._is_summed
+
+    @property
     def is_whole(self) -> bool:
         """False if the backward of the last item has begun and not ended."""
         return not self._has_begun or self._has_ended

@@ -60,7 +60,7 @@ class Work(Protocol):
 class Exchange(Protocol):
     """Items of steps; csrc/reassign/reassigner.h has the rules. For one thread.
 
-    Steps are counted from 1. A step is over after a claim that `is_last`, a claim that
+    A step is over after a claim that `is_last`, a claim that
     is None, or `leave`.
     """
 

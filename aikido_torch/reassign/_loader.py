@@ -4,7 +4,7 @@
 
 import hashlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,14 +13,16 @@ import numpy.typing as npt
 from torch.utils.data import Dataset, default_collate
 
 from aikido_torch.data._seeds import length_of
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import ConfigError, InternalError
 from aikido_torch.reassign._costs import Cost, costs_of_list, costs_of_part, joined
 from aikido_torch.reassign._gradient import StepGradient
 from aikido_torch.reassign._items import OwnItems
 from aikido_torch.reassign._pending import PendingItems
 from aikido_torch.reassign._place import LoopPlace
 from aikido_torch.reassign._plan import Plan
+from aikido_torch.reassign._proof import Proof
 from aikido_torch.reassign._reader import ItemReader
+from aikido_torch.reassign._state import pending_of, read_state, write_state
 from aikido_torch.reassign._step import Step, StepParts
 from aikido_torch.reassign._training import Training
 
@@ -52,6 +54,8 @@ class StepLoader:
         helpers: number of ranks that may take micro-batches of a rank; 0: nothing
             moves.
         lost: "reissue" computes a lost micro-batch in a later step, "drop" counts it.
+        debug: True proves in each step that no micro-batch counts twice or never. The
+            ranks publish their lists of the step in the store of the job.
 
     Attributes:
         epoch: the epoch of the present or the next iteration.
@@ -73,6 +77,7 @@ class StepLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         helpers: int = 3,
         lost: Literal["reissue", "drop"] = "reissue",
+        debug: bool = False,
     ) -> None:
         num_samples = length_of("StepLoader", dataset, so=_NO_TAKING)
         for name, value, least in (
@@ -82,7 +87,10 @@ class StepLoader:
             ("seed", seed, 0),
         ):
             _check_whole(name, value, least)
-        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
+        for name, flag in (
+            *(("shuffle", shuffle), ("drop_last", drop_last)),
+            ("debug", debug),
+        ):
             if type(flag) is not bool:
                 raise ConfigError(
                     f"StepLoader: {name} is {flag!r}; it takes True or False."
@@ -91,7 +99,7 @@ class StepLoader:
             raise ConfigError(
                 f"StepLoader: lost is {lost!r}; it takes {' or '.join(_LOST)}."
             )
-        self.helpers, self.lost = helpers, lost
+        self.helpers, self.lost, self.debug = helpers, lost, debug
         self._cost = cost if callable(cost) else None
         self._plan = Plan(
             num_samples=num_samples,
@@ -108,9 +116,11 @@ class StepLoader:
         self._reader = ItemReader(dataset, seed, collate_fn or default_collate)
         self._place = LoopPlace(self._plan.steps_per_epoch)
         self._pending = PendingItems(reissues=lost == "reissue")
-        self._training: Training | None = None
         self._parts: StepParts | None = None
         self._step: Step | None = None
+        self._loaded: Mapping[str, Any] | None = None
+        self._proof = Proof()
+        self._num_proved = 0  # steps of the model that are proved
         _check_sizes(self._plan)
 
     # ---- for the loop ----
@@ -171,18 +181,34 @@ class StepLoader:
 
         The calls of a step have ended when its backward has returned.
         """
-        rank, _ = parts.training.place
+        rank, size = parts.training.place
         for step in parts.pending.steps_without_outcome():
             if step >= now:
                 continue
-            contributors = sorted(parts.training.contributors(step))
-            parts.exchange.outcome(step + 1, contributors)
+            found = parts.training.contributors(step)
+            # A copied state may have the items of the other ranks.
+            contributors = {*range(size)} - {rank} if found is None else found
+            parts.exchange.outcome(step, sorted(contributors))
             parts.pending.on_outcome(step, has_counted=rank in contributors)
         for loss in parts.exchange.take_losses():
             if loss.reason == "in_doubt":
                 parts.pending.drop([loss.label])
             else:
                 parts.pending.lose([loss.label])
+        if self.debug:
+            for step in range(self._num_proved, now):
+                self._prove(parts.training, step)
+            self._num_proved = now
+
+    def _prove(self, training: Training, step: int) -> None:
+        """Raises InternalError if an item of `step` counts twice, or counts never."""
+        lists = {
+            rank: training.published(step, rank)
+            for rank in training.contributors(step) or ()
+        }
+        known = {rank: each for rank, each in lists.items() if each is not None}
+        if len(known) == len(lists) and (wrong := self._proof.check(step, known)):
+            raise InternalError(f"StepLoader: {wrong} Please report this defect.")
 
     def _check_step(self, *_: object) -> None:
         """Raises ConfigError if the loop has not consumed its last step."""
@@ -213,6 +239,43 @@ class StepLoader:
             "one backward for each micro-batch, with a loss of the registered model."
         )
 
+    # ---- for a training that goes on later ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """Place of the loop, and the lost micro-batches of this rank.
+
+        Call it between two steps, in the middle of an epoch too. The state has plain
+        numbers only. The place is equal on all ranks. The lost micro-batches are not:
+        with the state of one rank for all ranks, those of the other ranks are lost.
+        """
+        if self._parts is None:
+            return write_state(self._plan, self._place.state(0), None, [])
+        now = self._parts.training.steps
+        self._note_outcomes(self._parts, now)
+        rank, _ = self._parts.training.place
+        return write_state(
+            self._plan, self._place.state(now), rank, self._pending.labels
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resumes an earlier training. Call it on all ranks, before `register`.
+
+        The next iteration gives the rest of the epoch. If `set_epoch` is called with
+        another epoch before, it gives all of that epoch. The number of ranks may be
+        another one than before.
+
+        Raises:
+            ConfigError: the state is of a loader with other micro-batches, or this
+                loader has a model already.
+        """
+        if self._parts is not None:
+            raise ConfigError(
+                "StepLoader: a state is to be loaded, but register has this loader "
+                "already; load the state before register."
+            )
+        read_state(self._plan, self._place, state)
+        self._loaded = state
+
     # ---- for `register` ----
 
     def facts(self) -> dict[str, str]:
@@ -230,6 +293,7 @@ class StepLoader:
             "cost": "a function" if self._cost else costs,
             "helpers": self.helpers,
             "lost": self.lost,
+            "debug": self.debug,
             "epoch": self._place.epoch,
             "step": self._place.step,
         }
@@ -237,7 +301,7 @@ class StepLoader:
 
     def why_not(self, num_ranks: int) -> str:
         """Reason why a model with `num_ranks` ranks cannot use it; "" if it can."""
-        if self._training is not None:
+        if self._parts is not None:
             return (
                 "register: this StepLoader has a model already; make another one for "
                 "this model."
@@ -269,7 +333,6 @@ class StepLoader:
         costs = self._plan.costs if self._cost is None else joined(parts)
         hosts = [*dict.fromkeys(names)]
         helpers = min(self.helpers, size - 1)
-        self._training = training
         self._plan = replace(self._plan, num_ranks=size, costs=costs)
         self._parts = StepParts(
             training=training,
@@ -281,7 +344,11 @@ class StepLoader:
             gradient=StepGradient(training.model, training.set_weight),
             pending=self._pending,
             seed=self._plan.seed,
+            proves=self.debug,
         )
+        self._num_proved = training.steps
+        if self._loaded is not None:
+            self._pending.resume(pending_of(self._loaded, rank))
         training.before_update(self._check_step)
 
 

@@ -12,7 +12,6 @@ of the item decides, and nobody else issues it again. There are three cases:
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from typing import Any
 
 __all__ = ["PendingItems"]
 
@@ -38,6 +37,15 @@ class PendingItems:
 
     def __len__(self) -> int:
         return len(self._items)
+
+    @property
+    def labels(self) -> list[int]:
+        """The items, without those of `send`."""
+        return list(self._items)
+
+    def resume(self, labels: Iterable[int]) -> None:
+        """Replaces the items by those of an earlier training."""
+        self._items = deque(labels)
 
     def lose(self, labels: Iterable[int]) -> None:
         """These items are in no sum."""
@@ -80,11 +88,3 @@ class PendingItems:
         count = min(len(self._items), max(1, num_own))
         self.num_issued_again += count
         return [self._items.popleft() for _ in range(count)]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Labels of the items; those of `send` are not in it."""
-        return {"items": list(self._items)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replaces the items."""
-        self._items = deque(state["items"])

@@ -3,7 +3,7 @@
 """One optimizer step of a loop: its micro-batches on this rank."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from aikido_torch.reassign._gradient import StepGradient
 from aikido_torch.reassign._items import Claim, Exchange
 from aikido_torch.reassign._pending import PendingItems
 from aikido_torch.reassign._plan import Plan, place_of
+from aikido_torch.reassign._proof import RankLists
 from aikido_torch.reassign._reader import ItemReader
 from aikido_torch.reassign._training import Training
 
@@ -55,6 +56,7 @@ class StepParts:
         gradient: gradient of the present step.
         pending: lost items of this rank.
         seed: of the random numbers of the items.
+        proves: True if this rank publishes its lists of each step.
     """
 
     training: Training
@@ -64,6 +66,7 @@ class StepParts:
     gradient: StepGradient
     pending: PendingItems
     seed: int
+    proves: bool = False
 
 
 # State of a step.
@@ -81,7 +84,7 @@ class Step:
 
     Attributes:
         number: number of the step, from 0; the same on all ranks.
-        num_own: items that this rank begins the step with.
+        labels: items that this rank begins the step with.
         state: see the table above.
         computed: owner and label of the items in the gradient of this rank, in order.
     """
@@ -90,7 +93,7 @@ class Step:
         self, parts: StepParts, number: int, epoch: int, labels: list[int]
     ) -> None:
         self._parts = parts
-        self.number, self.num_own = number, len(labels)
+        self.number, self.labels = number, labels
         self.state: State = "new"
         self.computed: list[tuple[int, int]] = []
         self._epoch = epoch
@@ -98,8 +101,7 @@ class Step:
         self._began_at = 0.0
         plan = parts.plan
         parts.gradient.begin(map(plan.size_of, labels))
-        # The exchange counts steps from 1.
-        parts.exchange.begin(number + 1, labels, [*map(plan.cost_of, labels)])
+        parts.exchange.begin(number, labels, [*map(plan.cost_of, labels)])
 
     def __iter__(self) -> Iterator[MicroBatch]:
         if self.state != "new" or self._parts.training.steps != self.number:
@@ -141,6 +143,8 @@ class Step:
         size = parts.plan.size_of(claim.label)
         weight = parts.gradient.before(size, is_last=claim.is_last)
         self._running = claim
+        if claim.is_last:
+            self._publish([*self.computed, (claim.owner, claim.label)])
         return MicroBatch(
             data=data,
             weight=weight,
@@ -149,6 +153,18 @@ class Step:
             label=claim.label,
             is_taken=claim.owner != parts.training.place[0],
         )
+
+    def _publish(self, computed: Sequence[tuple[int, int]]) -> None:
+        """Publishes the lists of this rank, before it contributes."""
+        parts = self._parts
+        if parts.proves:
+            lists = RankLists(
+                begun=self.labels,
+                computed=[label for _, label in computed],
+                waiting=parts.pending.labels,
+                num_dropped=parts.pending.num_dropped,
+            )
+            parts.training.publish(self.number, lists)
 
     def _on_computed(self, claim: Claim) -> None:
         device = self._parts.gradient.device
@@ -165,6 +181,8 @@ class Step:
         own = parts.training.place[0]
         mine = [label for owner, label in self.computed if owner == own]
         parts.pending.send(self.number, mine)
+        if not parts.gradient.is_summed:
+            self._publish(self.computed)
         parts.gradient.end()
         # Random numbers of the optimizer are equal on all ranks.
         seed_torch(seed_of(parts.seed, self._epoch, self.number, 0))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch.reassign._items import Exchange
+from aikido_torch.reassign._proof import RankLists
 
 __all__ = ["Training"]
 
@@ -37,12 +38,17 @@ class Training(Protocol):
     def set_weight(self, weight: float) -> None:
         """Sets the weight of this rank's gradients in the present step."""
 
-    def contributors(self, step: int) -> Collection[int]:
+    def contributors(self, step: int) -> Collection[int] | None:
         """Ranks whose contribution to an earlier step is in its whole result.
 
-        A step that this rank has skipped through by a copy has all ranks but this one:
-        their items may be in the result, so they must not be issued again.
+        None: not known, because a copied state has the step.
         """
+
+    def publish(self, step: int, lists: RankLists) -> None:
+        """Makes the lists of this rank known, before it contributes to `step`."""
+
+    def published(self, step: int, rank: int) -> RankLists | None:
+        """The lists of a contributor of `step`; None: it is long ago. Never waits."""
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank. All ranks call it together."""

@@ -10,6 +10,7 @@ from aikido_torch.data import BackupSampler
 from aikido_torch.ddp._step_training import StepTraining, facts_of
 from aikido_torch.errors import ConfigError
 from aikido_torch.reassign import StepLoader
+from aikido_torch.reassign._proof import RankLists
 from aikido_torch.straggler import ActiveBackup, SkipStraggler, WaitAll
 
 SAMPLES = torch.zeros(12, 2)
@@ -70,7 +71,20 @@ def test_contributors_of_own_and_copied_steps(group_of_one):
     handle._book.counters(0).skipped[0] = 1
     assert training.contributors(0) == set()
     handle._book.counters(0).way = "copied"
-    assert training.contributors(0) == set()
+    assert training.contributors(0) is None
+
+
+def test_lists_are_published_and_forgotten(group_of_one):
+    model, optimizer, handle = register()
+    training = StepTraining(model, handle, optimizer)
+    lists = RankLists(begun=[1, 2], computed=[2, 3], waiting=[4], num_dropped=1)
+    training.publish(0, lists)
+    assert training.published(0, 0) == lists
+    assert training.published(1, 0) is None
+    for step in range(1, 300):
+        training.publish(step, lists)
+    assert training.published(0, 0) is None
+    assert training.published(299, 0) == lists
 
 
 def test_each_update_is_announced(group_of_one):

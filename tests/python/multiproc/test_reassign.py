@@ -140,7 +140,7 @@ class Scripted(OwnItems):
 
     def begin(self, step, labels, costs):
         plan = self._loader._plan
-        epoch, number = divmod(step - 1, len(self._loader))
+        epoch, number = divmod(step, len(self._loader))
         first, second, third = plan.lists_of(epoch, number)
         lists = [[*first, *second], third[-1:], third[:-1]]
         super().begin(step, lists[self._rank], [])

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import IterableDataset
 
 from aikido_torch import ddp
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import ConfigError, InternalError
 from aikido_torch.reassign import StepLoader
 from aikido_torch.straggler import WaitAll
 
@@ -81,6 +81,7 @@ class Endless(IterableDataset):
         ({"helpers": -1}, "helpers is -1"),
         ({"seed": "x"}, "seed is 'x'"),
         ({"shuffle": 1}, "shuffle is 1; it takes True or False"),
+        ({"debug": None}, "debug is None; it takes True or False"),
         ({"lost": "keep"}, "lost is 'keep'; it takes reissue or drop"),
         ({"batch_size": 50}, "has 24 samples, and one step takes 50"),
         ({"cost": [1.0]}, "cost has the shape [1], but the dataset has 24 samples"),
@@ -225,3 +226,64 @@ def test_facts_name_each_value():
 
 def test_repr_names_the_place():
     assert repr(loader_of()) == "StepLoader(epoch=0, helpers=3, lost='reissue')"
+
+
+# ---- state ----
+
+
+def test_a_training_goes_on_in_the_middle_of_an_epoch(group_of_one):
+    whole = Training(loader_of())
+    expected = whole.epoch() + whole.epoch()
+    first = Training(loader_of())
+    found = []
+    for step in first.steps:
+        found.append([])
+        for micro_batch in step:
+            found[-1] += micro_batch.indices
+            first.backward(micro_batch)
+        first.update()
+        if step.number == 1:
+            state = first.steps.state_dict()
+            break
+    steps = loader_of()
+    steps.load_state_dict(state)
+    second = Training(steps)
+    assert steps.state_dict() == state
+    steps.set_epoch(steps.epoch)
+    assert found + second.epoch() + second.epoch() == expected
+
+
+def test_lost_items_are_in_the_state(group_of_one):
+    first = Training(loader_of(shuffle=False))
+    for step in first.steps:
+        for micro_batch in step:
+            first.backward(micro_batch)
+            break
+        first.update()
+        break
+    state = first.steps.state_dict()
+    assert (state["epoch"], state["step"], state["pending"]) == (0, 1, [1, 2])
+    steps = loader_of(shuffle=False)
+    steps.load_state_dict(state)
+    second = Training(steps)
+    assert second.epoch()[0] == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_a_state_is_loaded_before_register(group_of_one):
+    training = Training(loader_of())
+    with pytest.raises(ConfigError, match="load the state before register"):
+        training.steps.load_state_dict(training.steps.state_dict())
+    with pytest.raises(ConfigError, match="micro_batch_size=2, but here it is 3"):
+        loader_of(micro_batch_size=3).load_state_dict(training.steps.state_dict())
+
+
+# ---- debug ----
+
+
+def test_debug_finds_an_item_that_counts_twice(group_of_one):
+    training = Training(loader_of(debug=True))
+    training.epoch()
+    assert training.steps._proof.num_counted == 9  # the last step is not proved yet
+    training.steps._pending.lose([4])
+    with pytest.raises(InternalError, match="Micro-batch 4 of epoch 0 counts twice"):
+        training.epoch()

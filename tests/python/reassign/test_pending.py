@@ -60,9 +60,9 @@ def test_each_lost_item_is_issued_once(moves):
     assert pending.num_issued_again == len(lost)
 
 
-def test_a_state_has_the_items():
+def test_the_items_can_be_resumed():
     pending = PendingItems(reissues=True)
     pending.lose([4, 5])
     other = PendingItems(reissues=True)
-    other.load_state_dict(pending.state_dict())
+    other.resume(pending.labels)
     assert other.take(2) == [4, 5]
