@@ -108,26 +108,27 @@ class OwnItems:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._labels: list[int] = []
+        self._items: list[tuple[int, int]] = []  # owner and label
+        self._knows_last = True
         self._num_claimed = self._num_done = 0
 
     def begin(self, step: int, labels: list[int], costs: list[float]) -> None:
         """See `Exchange`."""
-        self._labels = labels
+        self._begin([(self._rank, label) for label in labels])
+
+    def _begin(self, items: list[tuple[int, int]], *, knows_last: bool = True) -> None:
+        self._items, self._knows_last = items, knows_last
         self._num_claimed = self._num_done = 0
 
     def claim(self, timeout_s: float) -> Claim | None:
         """See `Exchange`."""
         index = self._num_claimed
-        if index == len(self._labels):
+        if index == len(self._items):
             return None
         self._num_claimed += 1
-        return _OwnClaim(
-            owner=self._rank,
-            index=index,
-            label=self._labels[index],
-            is_last=self._num_claimed == len(self._labels),
-        )
+        owner, label = self._items[index]
+        is_last = self._knows_last and self._num_claimed == len(self._items)
+        return _OwnClaim(owner=owner, index=index, label=label, is_last=is_last)
 
     def finished(self, seconds: float) -> None:
         """See `Exchange`."""
@@ -135,9 +136,9 @@ class OwnItems:
 
     def leave(self) -> list[tuple[int, int, int]]:
         """See `Exchange`."""
-        left = enumerate(self._labels[self._num_done :], self._num_done)
-        self._num_claimed = self._num_done = len(self._labels)
-        return [(self._rank, index, label) for index, label in left]
+        left = enumerate(self._items[self._num_done :], self._num_done)
+        self._num_claimed = self._num_done = len(self._items)
+        return [(owner, i, label) for i, (owner, label) in left if owner == self._rank]
 
     def outcome(self, step: int, contributors: list[int]) -> None:
         """See `Exchange`."""

@@ -16,7 +16,8 @@ from aikido_torch.data._seeds import length_of
 from aikido_torch.errors import ConfigError, InternalError
 from aikido_torch.reassign._costs import Cost, costs_of_list, costs_of_part, joined
 from aikido_torch.reassign._gradient import StepGradient
-from aikido_torch.reassign._items import OwnItems
+from aikido_torch.reassign._items import Exchange, OwnItems
+from aikido_torch.reassign._log import AssignmentLog, ReplayedItems, StepRecord
 from aikido_torch.reassign._pending import PendingItems
 from aikido_torch.reassign._place import LoopPlace
 from aikido_torch.reassign._plan import Plan
@@ -56,6 +57,9 @@ class StepLoader:
         lost: "reissue" computes a lost micro-batch in a later step, "drop" counts it.
         debug: True proves in each step that no micro-batch counts twice or never. The
             ranks publish their lists of the step in the store of the job.
+        replay: result of `log` of a run with the same arguments, on the same rank. The
+            run is repeated bit for bit: each rank computes the micro-batches of the log
+            in their order. Register the model with `WaitAll`.
 
     Attributes:
         epoch: the epoch of the present or the next iteration.
@@ -78,6 +82,7 @@ class StepLoader:
         helpers: int = 3,
         lost: Literal["reissue", "drop"] = "reissue",
         debug: bool = False,
+        replay: Mapping[str, Any] | None = None,
     ) -> None:
         num_samples = length_of("StepLoader", dataset, so=_NO_TAKING)
         for name, value, least in (
@@ -119,6 +124,8 @@ class StepLoader:
         self._parts: StepParts | None = None
         self._step: Step | None = None
         self._loaded: Mapping[str, Any] | None = None
+        self._log = AssignmentLog()
+        self._replay = None if replay is None else AssignmentLog.of_state(replay)
         self._proof = Proof()
         self._num_proved = 0  # steps of the model that are proved
         _check_sizes(self._plan)
@@ -168,13 +175,30 @@ class StepLoader:
             self._step = self._begin(parts)
             yield self._step
             self._check_step()
+            self._record(parts, self._step)
             place.pass_step()
 
     def _begin(self, parts: StepParts) -> Step:
         place, plan = self._place, parts.plan
         own = plan.lists_of(place.epoch, place.step)[parts.training.place[0]]
         labels = plan.in_order(own + parts.pending.take(len(own)))
-        return Step(parts, parts.training.steps, place.epoch, labels)
+        number = parts.training.steps
+        if self._replay is not None:
+            labels = [*self._replay.counted(number).begun]
+        return Step(parts, number, place.epoch, labels)
+
+    def _record(self, parts: StepParts, step: Step) -> None:
+        """Adds a step to the log, once its micro-batches are consumed."""
+        self._log.add(
+            step.number,
+            StepRecord(
+                begun=step.labels,
+                computed=step.computed,
+                knew_last=step.knew_last,
+                num_given=parts.exchange.report().num_given,
+                seconds=step.seconds,
+            ),
+        )
 
     def _note_outcomes(self, parts: StepParts, now: int) -> None:
         """Passes the outcomes of earlier steps to the exchange and the pending items.
@@ -190,6 +214,7 @@ class StepLoader:
             contributors = {*range(size)} - {rank} if found is None else found
             parts.exchange.outcome(step, sorted(contributors))
             parts.pending.on_outcome(step, has_counted=rank in contributors)
+            self._log.on_outcome(step, has_counted=rank in contributors)
         for loss in parts.exchange.take_losses():
             if loss.reason == "in_doubt":
                 parts.pending.drop([loss.label])
@@ -276,6 +301,15 @@ class StepLoader:
         read_state(self._plan, self._place, state)
         self._loaded = state
 
+    def log(self) -> dict[str, Any]:
+        """Micro-batches that this rank computed in each of the last 100,000 steps.
+
+        `StepLoader(replay=...)` repeats them. Plain lists and numbers only.
+        """
+        if self._parts is not None:
+            self._note_outcomes(self._parts, self._parts.training.steps)
+        return self._log.state_dict()
+
     # ---- for `register` ----
 
     def facts(self) -> dict[str, str]:
@@ -294,6 +328,7 @@ class StepLoader:
             "helpers": self.helpers,
             "lost": self.lost,
             "debug": self.debug,
+            "replay": "a log" if self._replay else "None",
             "epoch": self._place.epoch,
             "step": self._place.step,
         }
@@ -332,15 +367,12 @@ class StepLoader:
         names, parts = zip(*told, strict=True)
         costs = self._plan.costs if self._cost is None else joined(parts)
         hosts = [*dict.fromkeys(names)]
-        helpers = min(self.helpers, size - 1)
         self._plan = replace(self._plan, num_ranks=size, costs=costs)
         self._parts = StepParts(
             training=training,
             plan=self._plan,
             reader=self._reader,
-            exchange=training.exchange([hosts.index(name) for name in names], helpers)
-            if helpers
-            else OwnItems(rank),
+            exchange=self._exchange(training, [hosts.index(name) for name in names]),
             gradient=StepGradient(training.model, training.set_weight),
             pending=self._pending,
             seed=self._plan.seed,
@@ -350,6 +382,13 @@ class StepLoader:
         if self._loaded is not None:
             self._pending.resume(pending_of(self._loaded, rank))
         training.before_update(self._check_step)
+
+    def _exchange(self, training: Training, hosts: list[int]) -> Exchange:
+        rank, size = training.place
+        helpers = min(self.helpers, size - 1)
+        if self._replay is not None:
+            return ReplayedItems(rank, self._replay)
+        return training.exchange(hosts, helpers) if helpers else OwnItems(rank)
 
 
 def _check_whole(name: str, value: object, least: int) -> None:

@@ -87,6 +87,8 @@ class Step:
         labels: items that this rank begins the step with.
         state: see the table above.
         computed: owner and label of the items in the gradient of this rank, in order.
+        seconds: time that this rank computed.
+        knew_last: True if the sums began in the backward of the last item.
     """
 
     def __init__(
@@ -96,6 +98,8 @@ class Step:
         self.number, self.labels = number, labels
         self.state: State = "new"
         self.computed: list[tuple[int, int]] = []
+        self.seconds = 0.0
+        self.knew_last = False
         self._epoch = epoch
         self._running: Claim | None = None  # the loop computes it
         self._began_at = 0.0
@@ -172,7 +176,9 @@ class Step:
             torch.cuda.current_stream(device).synchronize()
         self.computed.append((claim.owner, claim.label))
         self._running = None
-        self._parts.exchange.finished(time.monotonic() - self._began_at)
+        seconds = time.monotonic() - self._began_at
+        self.seconds += seconds
+        self._parts.exchange.finished(seconds)
 
     def _end(self) -> None:
         """All items are in the gradient of this rank."""
@@ -181,7 +187,8 @@ class Step:
         own = parts.training.place[0]
         mine = [label for owner, label in self.computed if owner == own]
         parts.pending.send(self.number, mine)
-        if not parts.gradient.is_summed:
+        self.knew_last = parts.gradient.is_summed
+        if not self.knew_last:
             self._publish(self.computed)
         parts.gradient.end()
         # Random numbers of the optimizer are equal on all ranks.

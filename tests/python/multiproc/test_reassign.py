@@ -136,20 +136,15 @@ class Scripted(OwnItems):
 
     def __init__(self, rank, loader, *, knows_last):
         super().__init__(rank)
-        self._loader, self._knows_last = loader, knows_last
+        self._loader, self._is_last_known = loader, knows_last
 
     def begin(self, step, labels, costs):
         plan = self._loader._plan
         epoch, number = divmod(step, len(self._loader))
         first, second, third = plan.lists_of(epoch, number)
         lists = [[*first, *second], third[-1:], third[:-1]]
-        super().begin(step, lists[self._rank], [])
-
-    def claim(self, timeout_s):
-        claim = super().claim(timeout_s)
-        if claim is None or self._knows_last:
-            return claim
-        return type(claim)(**vars(claim) | {"is_last": False})
+        items = [(self._rank, label) for label in lists[self._rank]]
+        self._begin(items, knows_last=self._is_last_known)
 
 
 def train_moved(rank, size):
@@ -167,6 +162,33 @@ def train_moved(rank, size):
 
 def test_items_that_move_count_as_on_their_own_rank():
     run_ranks(SIZE, train_moved)
+
+
+def train_again(rank, size):
+    """A replay has the bits of the run, in which items moved."""
+    given = StepTraining.exchange
+    runs = []
+    log = None
+    for knows_last in (True, False):
+        for replay in (False, True):
+            steps = loader_of(replay=log if replay else None)
+            items = Scripted(rank, steps, knows_last=knows_last)
+            StepTraining.exchange = given if replay else lambda *_, items=items: items
+            training = Training(steps)
+            for _ in range(EPOCHS):
+                training.epoch()
+            log = steps.log()
+            runs.append(
+                (training.parameters(), [r["computed"] for r in log["records"]])
+            )
+        (one, items), (again, items_again) = runs[-2:]
+        assert items == items_again
+        for own, other in zip(one, again, strict=True):
+            assert torch.equal(own, other)
+
+
+def test_a_replay_has_the_bits_of_the_run():
+    run_ranks(SIZE, train_again)
 
 
 # ---- errors ----
