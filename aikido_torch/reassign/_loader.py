@@ -3,6 +3,7 @@
 """`StepLoader`: steps of a training loop with work that moves between ranks."""
 
 import hashlib
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 from torch.utils.data import Dataset, default_collate
 
 from aikido_torch.data._seeds import length_of
@@ -23,6 +25,7 @@ from aikido_torch.reassign._place import LoopPlace
 from aikido_torch.reassign._plan import Plan
 from aikido_torch.reassign._proof import Proof
 from aikido_torch.reassign._reader import ItemReader
+from aikido_torch.reassign._report import plot, report, summary_of
 from aikido_torch.reassign._state import pending_of, read_state, write_state
 from aikido_torch.reassign._step import Step, StepParts
 from aikido_torch.reassign._training import Training
@@ -151,12 +154,15 @@ class StepLoader:
         return self._plan.steps_per_epoch
 
     def __iter__(self) -> Iterator[Step]:
+        return self._steps(self._needed())
+
+    def _needed(self) -> StepParts:
         if self._parts is None:
             raise ConfigError(
                 "StepLoader: it has no model; give it to register before the loop: "
                 "aikido_torch.ddp.register(model, optimizer=..., steps=steps)."
             )
-        return self._steps(self._parts)
+        return self._parts
 
     def _steps(self, parts: StepParts) -> Iterator[Step]:
         place, training = self._place, parts.training
@@ -197,6 +203,8 @@ class StepLoader:
                 knew_last=step.knew_last,
                 num_given=parts.exchange.report().num_given,
                 seconds=step.seconds,
+                cost_begun=step.cost_begun,
+                cost_computed=step.cost_computed,
             ),
         )
 
@@ -309,6 +317,40 @@ class StepLoader:
         if self._parts is not None:
             self._note_outcomes(self._parts, self._parts.training.steps)
         return self._log.state_dict()
+
+    def report(
+        self,
+        *,
+        picture: str | os.PathLike[str] | None = None,
+        console: Console | None = None,
+    ) -> dict[tuple[int, int], int]:
+        """Prints on rank 0 which ranks helped which, and returns it on all ranks.
+
+        All ranks call it together, after the loop. It shows the last 100,000 steps: the
+        micro-batches that moved, an estimate of the saved time, and the work of each
+        rank.
+
+        Args:
+            picture: file for bars of own and taken micro-batches; rank 0 draws them.
+            console: where to print; None is standard output.
+
+        Returns:
+            Number of moved micro-batches, by rank of the helper and of the owner.
+
+        Raises:
+            ConfigError: the loader has no model.
+            PeerLostError: a rank is lost.
+            UnsupportedError: `picture` is given, and matplotlib is not installed.
+        """
+        training = self._needed().training
+        rank, _ = training.place
+        self.log()
+        ranks = training.gather(summary_of(rank, self._log, self._pending))
+        if rank == 0:
+            report(ranks, console)
+            if picture is not None:
+                plot(ranks, picture)
+        return {(r.rank, owner): n for r in ranks for owner, n in r.taken.items()}
 
     # ---- for `register` ----
 

@@ -25,6 +25,7 @@ class StepRecord:
         knew_last: True if the sums began in the backward of the last item.
         num_given: own items that helpers took.
         seconds: time that the rank computed.
+        cost_begun, cost_computed: predicted costs of `begun` and `computed`.
         has_counted: True if the gradient is in the result; None if not known yet.
     """
 
@@ -33,6 +34,8 @@ class StepRecord:
     knew_last: bool
     num_given: int = 0
     seconds: float = 0.0
+    cost_begun: float = 0.0
+    cost_computed: float = 0.0
     has_counted: bool | None = None
 
 

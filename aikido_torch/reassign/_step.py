@@ -89,6 +89,7 @@ class Step:
         computed: owner and label of the items in the gradient of this rank, in order.
         seconds: time that this rank computed.
         knew_last: True if the sums began in the backward of the last item.
+        cost_begun, cost_computed: predicted costs of `labels` and `computed`.
     """
 
     def __init__(
@@ -100,12 +101,13 @@ class Step:
         self.computed: list[tuple[int, int]] = []
         self.seconds = 0.0
         self.knew_last = False
+        costs = [*map(parts.plan.cost_of, labels)]
+        self.cost_begun, self.cost_computed = sum(costs), 0.0
         self._epoch = epoch
         self._running: Claim | None = None  # the loop computes it
         self._began_at = 0.0
-        plan = parts.plan
-        parts.gradient.begin(map(plan.size_of, labels))
-        parts.exchange.begin(number, labels, [*map(plan.cost_of, labels)])
+        parts.gradient.begin(map(parts.plan.size_of, labels))
+        parts.exchange.begin(number, labels, costs)
 
     def __iter__(self) -> Iterator[MicroBatch]:
         if self.state != "new" or self._parts.training.steps != self.number:
@@ -175,6 +177,7 @@ class Step:
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()
         self.computed.append((claim.owner, claim.label))
+        self.cost_computed += self._parts.plan.cost_of(claim.label)
         self._running = None
         seconds = time.monotonic() - self._began_at
         self.seconds += seconds

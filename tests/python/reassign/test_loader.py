@@ -277,6 +277,15 @@ def test_a_state_is_loaded_before_register(group_of_one):
         loader_of(micro_batch_size=3).load_state_dict(training.steps.state_dict())
 
 
+def test_a_report_of_one_rank(group_of_one, capsys):
+    with pytest.raises(ConfigError, match="it has no model"):
+        loader_of().report()
+    training = Training(loader_of())
+    training.epoch()
+    assert training.steps.report() == {}
+    assert "No micro-batch moved in 4 steps." in capsys.readouterr().out
+
+
 # ---- debug ----
 
 
