@@ -89,6 +89,9 @@ Status check(const GrantOptions& options) {
   if (!(options.noise >= 0 && options.noise <= 100))
     return invalid("noise is " + std::to_string(options.noise) +
                    " deviations; it must be between 0 and 100");
+  if (options.most_items == 0 || options.most_items > 0xffff)
+    return invalid("most_items is " + std::to_string(options.most_items) +
+                   "; it must be between 1 and 65535");
   return Status::ok();
 }
 
@@ -116,6 +119,7 @@ uint32_t grant_size(const GrantQuestion& question, const GrantOptions& options) 
   if (outlook.end - outlook.common_finish <= least) return 0;
   uint32_t count = options.rule == GrantRule::kBlocks ? block(question, options)
                                                       : equal_share(question, outlook);
+  count = std::min(count, options.most_items);
   while (count > 0 && !is_gain(question, count, outlook, options)) --count;
   return count;
 }

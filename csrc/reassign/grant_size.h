@@ -41,6 +41,8 @@ struct GrantOptions {
   double least_gain = 0.02;
   // Deviations of the predicted time of the owner that count as noise.
   double noise = 1;
+  // Items of one grant, which the caller's messages can carry.
+  uint32_t most_items = 0xffff;
 };
 // kInvalidArgument, with the name of the option and its range.
 Status check(const GrantOptions& options);

@@ -203,7 +203,6 @@ void Reassigner::answer_request(Rank from, const Message& message, TimePoint now
     question.num_begun_with = report_.num_begun_with;
     count = grant_size(question, options_.grant);
   }
-  count = std::min<uint32_t>(count, kMaxItemsPerGrant);
   ItemRange given{0, 0};
   if (count > 0 && is_broken(Rule::kGiveOnce))
     given = {work_.table()->unclaimed().end() - count, count};

@@ -138,3 +138,20 @@ TEST_CASE("options of grants out of their range are refused by name") {
   options.noise = -2;
   CHECK(check(options).message().find("noise is -2") == 0);
 }
+
+TEST_CASE("a grant has at most as many items as a message can carry") {
+  GrantQuestion question;
+  const std::vector<double> hundred(100, 1.0);
+  question.costs = hundred;
+  question.owner = {0, 10};
+  question.helper = {0, 10};
+  GrantOptions options = exact();
+  CHECK(grant_size(question, options) == 50);
+  options.most_items = 28;
+  CHECK(grant_size(question, options) == 28);
+  for (const uint32_t wrong : {0u, 0x10000u}) {
+    options.most_items = wrong;
+    CHECK(check(options).message().find("it must be between 1 and 65535") !=
+          std::string::npos);
+  }
+}
