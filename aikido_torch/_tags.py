@@ -71,6 +71,9 @@ PIPELINE = TagRange(
     "a pipeline", "aikido_torch/pipeline/runtime/_executor.py", 2**30, 2**29
 )
 LINKS = TagRange("the link measurement", "aikido_torch/_links.py", 0x6000_0000, 1)
+REASSIGN = TagRange(
+    "an exchange of items", "csrc/engine/reassign_exchange.cpp", 0x6100_0000, 2**16
+)
 CALL_WATCH = TagRange(
     "the call watch", "aikido_torch/ddp/_call_watch.py", 0x6168_0000, 2**16
 )
@@ -86,6 +89,7 @@ RANGES = (
     USER,
     PIPELINE,
     LINKS,
+    REASSIGN,
     CALL_WATCH,
     STATE_TRANSFER,
     PIPELINE_FAILURE,

@@ -23,5 +23,6 @@ struct TagRange {
 
 inline constexpr TagRange kRosterTags{-0x7fff'ffff - 1, 1};
 inline constexpr TagRange kIpcTags{-0x7fff'ffff, 1 << 30};
+inline constexpr TagRange kReassignTags{0x6100'0000, 1 << 16};
 
 }  // namespace aikido

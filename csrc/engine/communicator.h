@@ -82,7 +82,9 @@ class Communicator final : private transport::Doorkeeper {
   // has an effect.
   void release(collectives::Hold& hold, const Status& failure);
   // Runs `work` on the progress thread, for example to continue a call in progress.
-  void post(std::function<void()> work) { engine_->post(std::move(work)); }
+  void post(std::function<void(Group&)> work) {
+    engine_->post([this, work = std::move(work)] { work(*group_); });
+  }
 
   // As Group::advise().
   void advise(Rank rank, straggler::Advice advice);

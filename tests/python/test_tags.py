@@ -60,7 +60,7 @@ def test_the_ranges_of_cpp_are_those_of_the_registry():
         for tags in RANGES
         if tags.owner.startswith("csrc/")
     }
-    assert len(found) == 2
+    assert len(found) == 3
 
 
 def test_a_range_of_cpp_is_read_with_its_numbers():

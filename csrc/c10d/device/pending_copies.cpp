@@ -32,7 +32,7 @@ void PendingCopies::follow(Transfers& transfers,
     transfers.watch(
         std::move(down.marks), down.site, deadline,
         [communicator, parts = parts_, ready = down.ready](const Status& status) {
-          communicator->post([parts, ready, status] {
+          communicator->post([parts, ready, status](engine::Group&) {
             if (status.is_ok()) {
               parts->advance(ready);
             } else {

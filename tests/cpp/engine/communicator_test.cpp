@@ -548,7 +548,8 @@ TEST_CASE("the end of a group waits for a call that has just been released", "[t
   std::this_thread::sleep_for(milliseconds(20));
   // The progress thread handles a question of shutdown() first, and then the call.
   std::promise<void> go_on;
-  first.communicator.post([gate = go_on.get_future().share()] { gate.wait(); });
+  first.communicator.post(
+      [gate = go_on.get_future().share()](engine::Group&) { gate.wait(); });
   std::this_thread::sleep_for(milliseconds(10));
   std::thread releasing([&] { first.communicator.release(*hold, Status::ok()); });
   std::this_thread::sleep_for(milliseconds(10));

@@ -28,10 +28,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         "base", "transport", "kernels", "straggler", "membership/view",
         "membership/view_message",
     ),
-    "engine": (*_ENGINE, "cost", "transport"),
+    "engine": (*_ENGINE, "cost", "reassign", "transport"),
     "c10d": (*_ENGINE, "kernels", "engine", "cuda"),
     "bind": (
-        "base", *_DECISIONS, "ordering", "transport", "collectives", "c10d",
+        "base", *_DECISIONS, "ordering", "transport", "collectives", "engine", "c10d",
     ),
 }  # fmt: skip
 
