@@ -8,7 +8,7 @@ import torch
 import torch._C._distributed_c10d
 import torch.futures
 import typing
-__all__: list[str] = ['AikidoBackend', 'AikidoWork', 'BackwardWatch', 'BatchPlan', 'Bounds', 'Instruction', 'Layer', 'LinkCost', 'LinkFit', 'Op', 'OpGraph', 'OpSpan', 'Outcome', 'Plan', 'PolicyOptions', 'Profile', 'QuietSteps', 'RankMemory', 'Recorder', 'Runtime', 'Schedule', 'ShardOutcome', 'Simulation', 'Span', 'Stage', 'StageTimes', 'StepWeight', 'Timeline', 'TransferBatch', 'TransferWindow', 'Validation', 'best_order', 'build_info', 'choose_collective', 'collective_time', 'digests', 'hook_work', 'interface_address', 'iteration_bounds', 'offer_device_memory', 'operation_names', 'partition', 'pipelining_depth', 'plan_batches', 'priority_range', 'resolve_settings', 'set_inner_finder', 'set_ipc_finder', 'settings_table', 'share_device_memory', 'simulate_iteration', 'source_address', 'tac', 'tic', 'transfer_windows', 'try_device_memory']
+__all__: list[str] = ['AikidoBackend', 'AikidoWork', 'BackwardWatch', 'BatchPlan', 'Bounds', 'Claim', 'Instruction', 'Layer', 'LinkCost', 'LinkFit', 'Loss', 'Op', 'OpGraph', 'OpSpan', 'Outcome', 'Plan', 'PolicyOptions', 'Profile', 'QuietSteps', 'RankMemory', 'ReassignExchange', 'Recorder', 'Runtime', 'Schedule', 'ShardOutcome', 'Simulation', 'Span', 'Stage', 'StageTimes', 'StepReport', 'StepWeight', 'Timeline', 'TransferBatch', 'TransferWindow', 'Validation', 'best_order', 'build_info', 'choose_collective', 'collective_time', 'digests', 'hook_work', 'interface_address', 'iteration_bounds', 'offer_device_memory', 'operation_names', 'partition', 'pipelining_depth', 'plan_batches', 'priority_range', 'resolve_settings', 'set_inner_finder', 'set_ipc_finder', 'settings_table', 'share_device_memory', 'simulate_iteration', 'source_address', 'tac', 'tic', 'transfer_windows', 'try_device_memory']
 class PolicyOptions:
     """
     A straggler policy in the engine's form.
@@ -868,6 +868,142 @@ class QuietSteps:
     def weight(self) -> StepWeight:
         """
         Weight of the gradients. A quiet step calls its end_step().
+        """
+class Claim:
+    """
+    Item that the caller of claim() computes next.
+    """
+    @property
+    def cost(self) -> float:
+        """
+        Predicted cost, in the unit of begin().
+        """
+    @property
+    def index(self) -> int:
+        """
+        Place of the item in the list of its owner, from 0.
+        """
+    @property
+    def is_last(self) -> bool:
+        """
+        True: nothing follows in this step, so the sum of the gradients may start in the backward of the item. False: claim() decides.
+        """
+    @property
+    def label(self) -> int:
+        """
+        Label that the owner gave to the item.
+        """
+    @property
+    def num_left(self) -> int:
+        """
+        Own items that nobody has claimed.
+        """
+    @property
+    def owner(self) -> int:
+        """
+        Rank that began the step with the item.
+        """
+class Loss:
+    """
+    Own item that this rank gave away and that is in no sum.
+    """
+    @property
+    def cost(self) -> float:
+        ...
+    @property
+    def helper(self) -> int:
+        """
+        Rank to which the item was given.
+        """
+    @property
+    def index(self) -> int:
+        ...
+    @property
+    def label(self) -> int:
+        ...
+    @property
+    def reason(self) -> typing.Literal['skipped', 'refused_late', 'returned_late', 'in_doubt']:
+        """
+        'skipped': the outcome is without the helper. 'refused_late': the helper refused the item after the end of the step here. 'returned_late': it gave the item back after that end. In these cases the item may be issued again. 'in_doubt': the helper contributed and died, and it is not known if the item is in its contribution; drop and count it.
+        """
+    @property
+    def step(self) -> int:
+        ...
+class StepReport:
+    """
+    Work of this rank in one step.
+    """
+    @property
+    def num_begun_with(self) -> int:
+        """
+        Own items at the begin of the step.
+        """
+    @property
+    def num_bytes(self) -> int:
+        """
+        Bytes of these messages, without their padding.
+        """
+    @property
+    def num_given(self) -> int:
+        """
+        Own items that other ranks took, without returned items.
+        """
+    @property
+    def num_messages(self) -> int:
+        """
+        Messages that this rank has sent in the step.
+        """
+    @property
+    def step(self) -> int:
+        """
+        Number of the step; -1 before the first one.
+        """
+    @property
+    def taken(self) -> list[tuple[int, int]]:
+        """
+        (owner, label) of the items of other ranks that this rank has begun, in that order.
+        """
+class ReassignExchange:
+    """
+    Moves items of a step between the ranks of a group, peer to peer. All ranks of the group make it in the same order and with the same arguments. It works on the present members of the backend, and ends with them.
+    
+    begin(), claim(), finished(), leave() and outcome() are for one thread. Other ranks are served on the progress thread, without Python. All calls release Python's lock; only claim() blocks.
+    """
+    def __init__(self, backend: AikidoBackend, hosts: collections.abc.Sequence[int], helpers: int, *, behind: float = 0.1, answer_timeout_s: float = 0.05) -> None:
+        """
+        hosts: number of the host of each rank; empty: all on one host. helpers: ranks that may take items of a rank. behind: share of a step by which another rank must be late before this rank asks it for items while it still has own ones. answer_timeout_s: seconds until an answer is given up. Raises ConfigError for a value out of its range.
+        """
+    def begin(self, step: int, labels: collections.abc.Sequence[int], costs: collections.abc.Sequence[float]) -> None:
+        """
+        Begins a step with own items, large ones first. `labels` are any numbers of 64 bits, `costs` are predicted, above 0, in a unit that all ranks share. Raises ConfigError if the step before is not over, if `step` is not later than it, or for a wrong cost. Raises as claim() does after an end.
+        """
+    def claim(self, timeout_s: float) -> Claim | None:
+        """
+        The next item of this rank: own ones first, then items taken over. None: nothing more in this step. Waits while an answer of another rank could bring an item, for at most `timeout_s` seconds; then it raises TimedOutError, and may be called again. After stop() it raises AbortedError. After the end of the group it raises the reason of that end.
+        """
+    def finished(self, seconds: float) -> None:
+        """
+        The gradient of the item claimed last is in this rank's sum. It took that time.
+        """
+    def leave(self) -> list[tuple[int, int, int]]:
+        """
+        Ends the step on this rank. Returns (owner, index, label) of the own items that are not computed here; the item claimed last is one of them unless finished() was called for it. Items of other ranks go back to them.
+        """
+    def outcome(self, step: int, contributors: collections.abc.Sequence[int]) -> None:
+        """
+        The sum of `step` has the contributions of these ranks. Call it once for each step, in order, when the step is over here. Raises ConfigError otherwise.
+        """
+    def report(self) -> StepReport:
+        """
+        Work of this rank in the present or last step. Any thread.
+        """
+    def stop(self) -> None:
+        """
+        Takes no part any more, and ends a claim() that waits. The other ranks go on without this rank. Never blocks. May be called again, from any thread.
+        """
+    def take_losses(self) -> list[Loss]:
+        """
+        Own items that were given away and are in no sum. Each is returned once. Any thread.
         """
 def best_order(graph: OpGraph, *, link: str, chunk_bytes: float, compute: str, processors: int) -> tuple[list[str], float]:
     """

@@ -50,4 +50,5 @@ PYBIND11_MODULE(_C, m) {
   aikido::bind::register_quiet_steps(m);
   aikido::bind::register_digest(m);
   aikido::bind::register_devices(m);
+  aikido::bind::register_reassign(m);
 }

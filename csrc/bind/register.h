@@ -22,5 +22,6 @@ void register_step_weight(pybind11::module_& m);
 void register_quiet_steps(pybind11::module_& m);
 void register_digest(pybind11::module_& m);
 void register_devices(pybind11::module_& m);
+void register_reassign(pybind11::module_& m);
 
 }  // namespace aikido::bind

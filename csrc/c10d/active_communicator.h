@@ -5,6 +5,7 @@
 // Holder of the communicator of a group with changing members. A call keeps the
 // communicator that it began with. Any thread.
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,13 +41,23 @@ class ActiveCommunicator {
   // Returns the previous communicator.
   Pointer exchange(Pointer next) {
     const std::lock_guard lock(mutex_);
+    num_exchanges_ = 0;
     return std::exchange(pointer_, std::move(next));
+  }
+  // Present communicator, and the number of its next exchange of items
+  // (engine/reassign_exchange.h). Throws like operator->.
+  std::pair<Pointer, uint64_t> next_exchange() const {
+    check();
+    const std::lock_guard lock(mutex_);
+    return {pointer_, num_exchanges_++};
   }
 
  private:
   std::string group_name_;
   mutable std::mutex mutex_;
-  Pointer pointer_;  // guarded by mutex_
+  // Guarded by mutex_.
+  Pointer pointer_;
+  mutable uint64_t num_exchanges_ = 0;  // made on pointer_
 };
 
 }  // namespace aikido::adapter
