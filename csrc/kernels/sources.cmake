@@ -16,7 +16,6 @@ set(AIKIDO_KERNEL_SOURCES
 set_source_files_properties(
   ${CMAKE_CURRENT_SOURCE_DIR}/kernels/digest.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/kernels/reduce_scalar.cpp
-  ${CMAKE_CURRENT_SOURCE_DIR}/kernels/weighted_sum.cpp
   PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")

@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "base/types.h"
+#include "kernels/reduce.h"
 
 namespace aikido::kernels {
 
@@ -22,7 +23,12 @@ namespace aikido::kernels {
 using WeightedSumFn = void (*)(void* out, const void* const* sources,
                                const double* factors, size_t num_sources, size_t count);
 
-// nullptr if the sum is not defined for the dtype.
+// Fastest function that this CPU can run. nullptr if the sum is not defined for the
+// dtype.
 [[nodiscard]] WeightedSumFn find_weighted_sum(DType dtype);
+
+// The same of one instruction set, for tests. All sets give the same bits. nullptr also
+// if `set` is not among available_sets().
+[[nodiscard]] WeightedSumFn find_weighted_sum(DType dtype, InstructionSet set);
 
 }  // namespace aikido::kernels

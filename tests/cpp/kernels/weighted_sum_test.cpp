@@ -68,6 +68,51 @@ TEST_CASE("the sum is defined for all dtypes with a floating point mean") {
   }
 }
 
+TEST_CASE("each instruction set gives the bits of a plain loop") {
+  for (const auto set : available_sets()) {
+    for (int i = 0; i < kNumDTypes; ++i) {
+      const auto dtype = static_cast<DType>(i);
+      const auto sum = find_weighted_sum(dtype, set);
+      const auto plain = find_weighted_sum(dtype, InstructionSet::kPortable);
+      REQUIRE((sum != nullptr) == is_floating(dtype));
+      if (sum == nullptr) continue;
+      for (const size_t count : {0u, 1u, 3u, 17u, 64u, 1000u}) {
+        for (const size_t num : {1u, 2u, 5u, 9u}) {
+          const size_t bytes = count * size_of(dtype);
+          std::vector<testing::Bytes> inputs;
+          std::vector<const void*> sources;
+          std::vector<double> factors;
+          for (uint64_t k = 0; k < num; ++k) {
+            // From an odd byte on.
+            inputs.push_back(testing::random_elements(dtype, count + 1, k));
+            inputs.back().insert(inputs.back().begin(), 0);
+            factors.push_back(0.7 / (static_cast<double>(k) + 1.3));
+          }
+          for (const auto& input : inputs) sources.push_back(input.data() + 1);
+          testing::Bytes one(bytes), other(bytes);
+          sum(one.data(), sources.data(), factors.data(), num, count);
+          plain(other.data(), sources.data(), factors.data(), num, count);
+          CHECK(testing::first_difference(dtype, one.data(), other.data(), count) ==
+                -1);
+          if (dtype != DType::kFloat32) continue;
+          for (size_t e = 0; e < count; ++e) {
+            volatile float expected = 0;  // no instruction that adds a product
+            for (size_t k = 0; k < num; ++k) {
+              float value = 0;
+              std::memcpy(&value, inputs[k].data() + 1 + 4 * e, 4);
+              volatile float term = static_cast<float>(factors[k]) * value;
+              expected = k == 0 ? term : expected + term;
+            }
+            float found = 0;
+            std::memcpy(&found, &one[4 * e], 4);
+            CHECK(found == expected);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("equal factors that are powers of two give the bits of a scaled sum") {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
                             DType::kFloat64, DType::kComplex64, DType::kComplex128}) {
