@@ -3,6 +3,7 @@
 #include "base/buffer_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <new>
 #include <utility>
@@ -28,12 +29,14 @@ class BufferPool::Shelf final : public Buffer::Home {
   Shelf(const Shelf&) = delete;
   Shelf& operator=(const Shelf&) = delete;
   ~Shelf() override {
+    collect();
     for (auto& [capacity, blocks] : idle_) {
       for (std::byte* block : blocks) ::operator delete(block, kAlignment);
     }
   }
 
   std::byte* take(size_t capacity) {
+    collect();
     const auto it = idle_.find(capacity);
     if (it == idle_.end() || it->second.empty())
       return static_cast<std::byte*>(::operator new(capacity, kAlignment));
@@ -48,9 +51,34 @@ class BufferPool::Shelf final : public Buffer::Home {
     idle_[capacity].push_back(data);
     idle_bytes_ += capacity;
   }
+  // As take_back(), on any thread.
+  void return_block(std::byte* data, size_t capacity) {
+    Returned* const block = new (data) Returned{returned_, capacity};
+    while (!returned_.compare_exchange_weak(block->next, block,
+                                            std::memory_order_release,
+                                            std::memory_order_relaxed)) {
+    }
+  }
   size_t idle_bytes() const { return idle_bytes_; }
 
  private:
+  // Begin of a block that another thread has returned. kSmallest bytes have room for it.
+  struct Returned {
+    Returned* next;
+    size_t capacity;
+  };
+
+  void collect() {
+    if (returned_.load(std::memory_order_relaxed) == nullptr) return;
+    Returned* block = returned_.exchange(nullptr, std::memory_order_acquire);
+    while (block != nullptr) {
+      const Returned found = *block;
+      take_back(reinterpret_cast<std::byte*>(block), found.capacity);
+      block = found.next;
+    }
+  }
+
+  std::atomic<Returned*> returned_ = nullptr;
   size_t max_idle_bytes_;
   size_t idle_bytes_ = 0;
   std::map<size_t, std::vector<std::byte*>> idle_;  // by capacity
@@ -91,6 +119,14 @@ Buffer BufferPool::take(size_t bytes) {
   if (bytes == 0) return {};
   const size_t capacity = round_up(bytes);
   return {shelf_->take(capacity), bytes, capacity, shelf_};
+}
+
+std::shared_ptr<std::byte> BufferPool::take_shared(size_t bytes) {
+  if (bytes == 0) return {};
+  const size_t capacity = round_up(bytes);
+  return {shelf_->take(capacity), [shelf = shelf_, capacity](std::byte* data) {
+            shelf->return_block(data, capacity);
+          }};
 }
 
 size_t BufferPool::idle_bytes() const {

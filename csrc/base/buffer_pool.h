@@ -3,8 +3,9 @@
 #pragma once
 //
 // Reusable host memory for staging and results: a fresh megabyte costs a page fault per
-// 4 KiB, which at gradient sizes is more than the arithmetic on it. One thread. The
-// pool may be destroyed before its buffers; they then free themselves.
+// 4 KiB, which at gradient sizes is more than the arithmetic on it. One thread, except
+// for the release of shared blocks. The pool may be destroyed before its blocks; they
+// then free themselves.
 
 #include <cstddef>
 #include <map>
@@ -53,7 +54,10 @@ class BufferPool {
 
   // A block of at least `bytes` (0 gives an empty Buffer). Throws std::bad_alloc.
   Buffer take(size_t bytes);
-  // Bytes lying idle.
+  // As take(), for a block with several owners. The last owner may release it on any
+  // thread; the next take() finds it.
+  std::shared_ptr<std::byte> take_shared(size_t bytes);
+  // Bytes lying idle, without shared blocks that take() has not found yet.
   size_t idle_bytes() const;
 
  private:

@@ -92,16 +92,32 @@ void help_before_the_end_of_backward(
       [work] { work->help_here(); });
 }
 
+// The result of a sum of tensors like `like`. It shares the memory, which its readers
+// must not change.
+at::Tensor tensor_of(collectives::ResultSlot& slot, const at::Tensor& like) {
+  auto memory = std::exchange(slot.memory, nullptr);
+  void* const data = const_cast<std::byte*>(memory.get());
+  return at::from_blob(
+      data, like.sizes(), [memory = std::move(memory)](void*) mutable { memory.reset(); },
+      like.options());
+}
+
 // A callback in Python would replace the error of the work by another one. The work may
 // be over and call back at once, so the caller does not have Python's lock.
 c10::intrusive_ptr<Future> future_of(
     const c10::intrusive_ptr<adapter::AikidoWork>& work, c10::IValue value,
-    const c10::TypePtr& type, std::shared_ptr<py::object> rescue) {
+    const c10::TypePtr& type, std::shared_ptr<collectives::ResultSlot> slot,
+    std::shared_ptr<py::object> rescue) {
   const auto from = work->getFuture();
   const auto to = c10::make_intrusive<Future>(type, from->devices());
   from->addCallback(
-      [to, value = std::move(value), rescue = std::move(rescue)](Future& done) {
-        if (!done.hasError()) return to->markCompleted(value);
+      [to, value = std::move(value), slot = std::move(slot),
+       rescue = std::move(rescue)](Future& done) {
+        if (!done.hasError()) {
+          const bool is_in_slot = slot && slot->memory;
+          return to->markCompleted(is_in_slot ? tensor_of(*slot, value.toTensor())
+                                              : value);
+        }
         const std::exception_ptr error = as_python_error(done.exception_ptr());
         if (!is_rescued(*rescue, error)) return to->setError(error);
         to->markCompleted(value);
@@ -118,7 +134,7 @@ c10::intrusive_ptr<::c10d::Work> hook_work(
       c10::make_intrusive<TensorObject>(value);
   const py::gil_scoped_release unlocked;
   return c10::make_intrusive<WorkOfFuture>(future_of(
-      work, c10::IValue(object), c10::PyObjectType::get(), std::move(rescue)));
+      work, c10::IValue(object), c10::PyObjectType::get(), nullptr, std::move(rescue)));
 }
 
 }  // namespace
@@ -132,8 +148,9 @@ std::shared_ptr<py::object> shared(py::object object) {
 
 c10::intrusive_ptr<Future> hook_future(
     const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
-    std::shared_ptr<py::object> rescue) {
-  return future_of(work, value, c10::TensorType::get(), std::move(rescue));
+    std::shared_ptr<collectives::ResultSlot> slot, std::shared_ptr<py::object> rescue) {
+  return future_of(work, value, c10::TensorType::get(), std::move(slot),
+                   std::move(rescue));
 }
 
 void register_hook(py::module_& m) {

@@ -140,9 +140,12 @@ QuietSteps::Future QuietSteps::start(::c10d::GradBucket& bucket) {
   }
   if (!is_in_step_) return {};
   const at::Tensor& buffer = bucket.getBufferRef();
-  const auto work = sum(buffer);
+  // DistributedDataParallel copies the gradients out of any tensor that a hook gives it.
+  // So it can read the memory in which the group keeps the result for late ranks.
+  auto slot = std::make_shared<collectives::ResultSlot>();
+  const auto work = sum(buffer, slot);
   present_.sums.emplace_back(work, buffer.numel());
-  Future given = hook_future(work, buffer, rescue_);
+  Future given = hook_future(work, buffer, std::move(slot), rescue_);
   if (!bucket.isLast()) return given;
   weight_->end_step();
   if (const auto rates = std::exchange(rates_, std::nullopt)) {
@@ -161,11 +164,13 @@ QuietSteps::Future QuietSteps::start(::c10d::GradBucket& bucket) {
 }
 
 // A refused call raises the class of errors that it raises in a call of Python.
-c10::intrusive_ptr<adapter::AikidoWork> QuietSteps::sum(const at::Tensor& buffer) {
+c10::intrusive_ptr<adapter::AikidoWork> QuietSteps::sum(
+    const at::Tensor& buffer, std::shared_ptr<collectives::ResultSlot> slot) {
   try {
     return buckets_->allreduce_with(
         buffer, mean_,
-        {plan_.policy, Priority{}, straggler::kAnyDataShard, weight_->value()},
+        {plan_.policy, Priority{}, straggler::kAnyDataShard, weight_->value(),
+         std::move(slot)},
         std::chrono::milliseconds(-1));
   } catch (...) {
     std::rethrow_exception(as_python_error(std::current_exception()));

@@ -10,6 +10,7 @@
 
 #include "bind/named_types.h"
 #include "c10d/work.h"
+#include "collectives/operation.h"
 
 namespace aikido::bind {
 
@@ -25,12 +26,14 @@ using Rescue = Named<pybind11::function, names::kRescue>;
 // An object of Python that may be released without Python's lock.
 std::shared_ptr<pybind11::object> shared(pybind11::object object);
 
-// A future that has `value` once `work` is over, for a hook in C++. If `work` has
-// failed, `rescue` is called with its error: the future has `value` if it returns True,
-// else the error. The thread of a backward that is about to sleep for `work` helps it
-// (AikidoWork::help_here). Without Python's lock.
+// A future for a hook in C++. Once `work` is over, it has the tensor in `slot`, or
+// `value` if the slot is empty. If `work` has failed, `rescue` is called with its error:
+// the future has `value` if it returns True, else the error. The thread of a backward
+// that is about to sleep for `work` helps it (AikidoWork::help_here). Without Python's
+// lock.
 c10::intrusive_ptr<c10::ivalue::Future> hook_future(
     const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
+    std::shared_ptr<collectives::ResultSlot> slot,
     std::shared_ptr<pybind11::object> rescue);
 
 }  // namespace aikido::bind

@@ -98,7 +98,8 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   bool may_begin() const;
   bool goes_on(bool is_quiet);
   bool has_come() const;
-  c10::intrusive_ptr<adapter::AikidoWork> sum(const at::Tensor& buffer);
+  c10::intrusive_ptr<adapter::AikidoWork> sum(
+      const at::Tensor& buffer, std::shared_ptr<collectives::ResultSlot> slot);
   void queue_end_of_backward();
   void at_end_of_backward() const;
   bool is_looked_at() const {

@@ -115,9 +115,14 @@ OwnWork AikidoBackend::allreduce_with(at::Tensor tensor, const ::c10d::ReduceOp&
                 tensor, {call.count, size_of(call.dtype), getSize(), min_shard_bytes},
                 group_.services->callback_thread)
           : staging.in_out(tensor);
+  const bool fills_slot = extras.result_slot && call.is_partial() && !is_multiplied &&
+                          tensor.device().is_cpu() && getSize() > 1;
   LocalCall local = calls_.local_call();
   local.input = bytes_of(is_multiplied ? product : host);
-  local.output = mutable_bytes_of(host);
+  if (fills_slot)
+    local.result_slot = extras.result_slot;
+  else
+    local.output = mutable_bytes_of(host);
   if (extras.priority) local.priority = *extras.priority;
   local.data_shard = data_shard;
   local.weight = extras.weight.value_or(1.0);

@@ -4,9 +4,11 @@
 //
 // Options of a reduction beyond those of c10d.
 
+#include <memory>
 #include <optional>
 
 #include "base/types.h"
+#include "collectives/operation.h"
 #include "straggler/data_shard.h"
 #include "straggler/policy.h"
 
@@ -17,6 +19,9 @@ struct ReductionExtras {
   std::optional<Priority> priority;  // empty: the group's
   int32_t data_shard = straggler::kAnyDataShard;
   std::optional<double> weight{};  // of this rank's contribution; empty: not weighted
+  // The slot gets the result of an all_reduce, if it may (LocalCall::result_slot). Then
+  // the tensor does not change. Otherwise the slot stays empty.
+  std::shared_ptr<collectives::ResultSlot> result_slot{};
 };
 
 }  // namespace aikido::adapter

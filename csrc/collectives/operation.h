@@ -43,9 +43,18 @@ struct InBlock {
 
 // Local part of a call. The memory stays valid until `keep_alive` is released. That may
 // be after the completion: a late chunk may still be sent from the memory.
+// Memory of the result of an operation, which the caller shares with the operation.
+// Nobody writes to it. Filled before on_done() reports success.
+struct ResultSlot {
+  std::shared_ptr<const std::byte> memory;
+};
+
 struct LocalCall {
   const std::byte* input = nullptr;  // allreduce, reduce; may equal output
   std::byte* output = nullptr;       // allreduce, reduce at the root, reduce_scatter
+  // For an allreduce with a policy that uses the view: the caller takes the memory of
+  // the result from here, which saves a copy, and `output` is null.
+  std::shared_ptr<ResultSlot> result_slot;
   // At most one block per rank. For a reduce_scatter: one per rank, in their order.
   std::vector<OutBlock> out_blocks;
   std::vector<InBlock> in_blocks;

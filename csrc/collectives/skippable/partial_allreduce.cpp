@@ -226,6 +226,7 @@ void PartialAllreduce::expose_if_done() {
   if (!view_host_->view().has(host_->self())) return;
   set_over();
   for (const int32_t s : shards_.live()) results_.send_to_late(s);
+  if (local_.result_slot) local_.result_slot->memory = results_.shared_memory();
   succeed(make_outcome());
   if (!contributions_.are_on_their_way()) release_caller();
 }

@@ -23,8 +23,9 @@ constexpr uint32_t kLongHeadStart = 3;
 }  // namespace
 
 std::byte* ResultSends::memory() {
-  if (!memory_) memory_ = host_->pool().take(std::max<size_t>(1, call_.bytes()));
-  return memory_.data();
+  if (!memory_)
+    memory_ = host_->pool().take_shared(std::max<size_t>(1, call_.bytes()));
+  return memory_.get();
 }
 
 // See Note [late results leave last].

@@ -8,9 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "base/buffer_pool.h"
 #include "base/rank_set.h"
 #include "collectives/skippable/partial_shards.h"
 #include "collectives/skippable/skippable_part.h"
@@ -29,6 +29,8 @@ class ResultSends final : public SkippablePart {
   // here, not in the caller's memory, which belongs to the caller again once the
   // operation is over.
   std::byte* memory();
+  // The same memory for an owner beside this object. Null if memory() was not called.
+  const std::shared_ptr<std::byte>& shared_memory() const { return memory_; }
 
   // Sends a piece of the result of shard `s`. `is_late`: to members that get it last.
   void send(int32_t s, size_t begin, size_t end, const RankSet& to, bool is_late);
@@ -65,7 +67,7 @@ class ResultSends final : public SkippablePart {
 
   const straggler::History& history_;
   PartialShards& shards_;
-  Buffer memory_;
+  std::shared_ptr<std::byte> memory_;
   std::vector<Sending> sending_;
   // No two results share bytes, because the result of a shard may change between them.
   size_t num_receivers_ = 1;

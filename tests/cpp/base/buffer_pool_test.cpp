@@ -3,6 +3,10 @@
 #include "base/buffer_pool.h"
 
 #include <cstring>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
 
 #include "harness/catch.h"
 
@@ -63,4 +67,44 @@ TEST_CASE("a block can be moved, and outlives its pool") {
     kept = std::move(a);
   }
   std::memset(kept.data(), 1, kept.size());
+}
+
+TEST_CASE("a shared block may be released on another thread, and is used again") {
+  BufferPool pool(1 << 20);
+  std::shared_ptr<std::byte> block = pool.take_shared(100'000);
+  const std::byte* const where = block.get();
+  CHECK(reinterpret_cast<uintptr_t>(where) % 64 == 0);
+  std::shared_ptr<std::byte> other = block;
+  block.reset();
+  CHECK(pool.take(100'000).data() != where);
+  std::thread([&other] { other.reset(); }).join();
+  CHECK(pool.take_shared(100'000).get() == where);
+  CHECK(pool.take_shared(0) == nullptr);
+}
+
+TEST_CASE("many threads may release shared blocks at the same time") {
+  BufferPool pool(64 << 20);
+  std::set<const std::byte*> before;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::shared_ptr<std::byte>> blocks;
+    std::set<const std::byte*> taken;
+    for (int i = 0; i < 8; ++i)
+      taken.insert(blocks.emplace_back(pool.take_shared(5000)).get());
+    CHECK(taken.size() == 8);
+    CHECK((before.empty() || taken == before));
+    before = taken;
+    std::vector<std::thread> threads;
+    for (auto& block : blocks)
+      threads.emplace_back([block = std::move(block)]() mutable { block.reset(); });
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST_CASE("a shared block outlives its pool") {
+  std::shared_ptr<std::byte> kept;
+  {
+    BufferPool pool(1 << 20);
+    kept = pool.take_shared(100);
+  }
+  *kept = std::byte{1};
 }

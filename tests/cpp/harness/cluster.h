@@ -34,6 +34,7 @@ struct Answer {
   Rank peer = kNoRank;  // messages only
   TimePoint at{};
   Bytes output;                   // output at the completion
+  Bytes given;                    // caller's memory then, with Cluster::takes_results
   bool memory_is_free = false;    // keep_alive was released
   std::shared_ptr<Bytes> memory;  // filled with 0xee at the completion
   std::shared_ptr<std::vector<Bytes>>
@@ -122,6 +123,8 @@ class Cluster {
 
   // Weights of the contributions to weighted calls, by rank; empty: 1 each.
   std::vector<double> weights;
+  // Skippable allreduces take the memory of their results.
+  bool takes_results = false;
 
   AnswerPtr allreduce(int32_t rank, const Call& call, Bytes input,
                       Duration timeout = milliseconds(10'000), bool in_place = true,
@@ -363,10 +366,15 @@ class Cluster {
   void start(int32_t rank, const Call& call, collectives::LocalCall local,
              const AnswerPtr& answer, Duration timeout,
              std::shared_ptr<void> apart = nullptr) {
-    local.on_done = [this, answer](const Status& status,
-                                   const collectives::Outcome& outcome) {
+    if (takes_results) {
+      local.output = nullptr;
+      local.result_slot = std::make_shared<collectives::ResultSlot>();
+    }
+    local.on_done = [this, answer, slot = local.result_slot](
+                        const Status& status, const collectives::Outcome& outcome) {
       answer->outcome = outcome;
       done(*answer, status, kNoRank);
+      if (slot && status.is_ok()) read(*slot, *answer);
     };
     if (!weights.empty()) local.weight = weights[static_cast<size_t>(rank)];
     // Owner of the memory, which ends when the operation releases it.
@@ -376,6 +384,13 @@ class Cluster {
         });
     group(rank).call(call, std::move(local), timeout);
     group(rank).end_turn();
+  }
+  // The caller's memory has its input until the completion.
+  static void read(const collectives::ResultSlot& slot, Answer& answer) {
+    answer.given = std::exchange(answer.output, Bytes(answer.memory->size()));
+    if (answer.output.empty()) return;
+    AIKIDO_CHECK(slot.memory != nullptr);
+    std::memcpy(answer.output.data(), slot.memory.get(), answer.output.size());
   }
   void done(Answer& answer, const Status& status, Rank peer) {
     ++answer.times;

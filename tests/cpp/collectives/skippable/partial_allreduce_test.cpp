@@ -122,6 +122,27 @@ TEST_CASE("a partial allreduce may have one owner, with the same sum") {
   }
 }
 
+TEST_CASE("a caller may take the memory of a result, and its input does not change") {
+  for (const size_t count : {0u, 10u, 1000u}) {
+    Cluster cluster({.size = 4});
+    cluster.takes_results = true;
+    cluster.set_all_delays(milliseconds(1));
+    const Call call = skip_call(count);
+    const auto inputs = inputs_of(4, call, 1);
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 3; ++r)
+      answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+    answers.push_back(cluster.allreduce(3, call, inputs[3]));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+    for (size_t r = 0; r < 4; ++r) {
+      REQUIRE(answers[r]->outcome.skipped == Ranks{Rank(3)});
+      REQUIRE(wrong_shard(call, cluster, inputs, *answers[r]).empty());
+      REQUIRE(answers[r]->given == inputs[r]);
+    }
+  }
+}
+
 TEST_CASE("a late member is skipped, and gets the same result at once when it calls") {
   // A small bucket has one owner. In a large one the late member owns a shard, which it
   // still serves.
