@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "base/buffer_pool.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -21,6 +23,28 @@ size_t round_up(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// Note [large blocks have pages of their own] glibc gives the end of its heap back to the
+// kernel when more of it is free than twice the largest block that free() has returned.
+// So large blocks between the tensors of a training change how often that happens. A
+// training that allocates 30 MB in each evaluation then faults these pages in again each
+// time, which took a tenth of its time. Mappings of our own leave the heap as it is.
+constexpr size_t kOwnPages = 256 << 10;
+
+std::byte* allocate(size_t capacity) {
+  if (capacity < kOwnPages)
+    return static_cast<std::byte*>(::operator new(capacity, kAlignment));
+  void* const data = ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+  ::madvise(data, capacity, MADV_HUGEPAGE);  // no error if there are none
+  return static_cast<std::byte*>(data);
+}
+
+void release(std::byte* data, size_t capacity) {
+  if (capacity < kOwnPages) return ::operator delete(data, kAlignment);
+  ::munmap(data, capacity);
+}
+
 }  // namespace
 
 class BufferPool::Shelf final : public Buffer::Home {
@@ -31,7 +55,7 @@ class BufferPool::Shelf final : public Buffer::Home {
   ~Shelf() override {
     collect();
     for (auto& [capacity, blocks] : idle_) {
-      for (std::byte* block : blocks) ::operator delete(block, kAlignment);
+      for (std::byte* block : blocks) release(block, capacity);
     }
   }
 
@@ -39,7 +63,7 @@ class BufferPool::Shelf final : public Buffer::Home {
     collect();
     const auto it = idle_.find(capacity);
     if (it == idle_.end() || it->second.empty())
-      return static_cast<std::byte*>(::operator new(capacity, kAlignment));
+      return allocate(capacity);
     std::byte* block = it->second.back();
     it->second.pop_back();
     idle_bytes_ -= capacity;
@@ -47,7 +71,7 @@ class BufferPool::Shelf final : public Buffer::Home {
   }
   void take_back(std::byte* data, size_t capacity) override {
     if (idle_bytes_ + capacity > max_idle_bytes_)
-      return ::operator delete(data, kAlignment);
+      return release(data, capacity);
     idle_[capacity].push_back(data);
     idle_bytes_ += capacity;
   }
