@@ -47,7 +47,7 @@ LENGTHS = {
     (HOST, "37k"): Length(200, repeats=9),
     (HOST, "129k"): Length(200, repeats=9),
     (HOST, "1.9m"): Length(200),
-    (HOST, "8m"): Length(100),
+    (HOST, "8m"): Length(100, repeats=9),
 }
 BARS = (
     progress_bar(0.98, "strict aikido"),
