@@ -16,11 +16,12 @@ from torch.distributed.distributed_c10d import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
+from aikido_torch import _C
 from aikido_torch._backend import backend_of, was_met_at_store
 from aikido_torch._hook import Hook
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.reassign import StepLoader
-from aikido_torch.reassign._items import Exchange, OwnItems
+from aikido_torch.reassign._items import Exchange
 from aikido_torch.reassign._proof import RankLists
 from aikido_torch.recovery._agreement import gather
 from aikido_torch.straggler import ActiveBackup, Policy
@@ -179,7 +180,7 @@ class StepTraining:
 
     def exchange(self, hosts: list[int], helpers: int) -> Exchange:
         """A new exchange of items. All ranks call it together."""
-        return OwnItems(self._backend.place[0])
+        return _C.ReassignExchange(self._backend, hosts, helpers)
 
     def before_update(self, call: Callable[[], None]) -> None:
         """Calls `call` before each step of the optimizer in the loop."""

@@ -17,6 +17,7 @@ gradients. DistributedDataParallel takes the accumulated gradients then.
 """
 
 import math
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -41,6 +42,8 @@ class StepGradient:
 
     Attributes:
         device: device of the first parameter.
+        computed_at: when the last backward computed the gradient of a parameter near an
+            end of the model, by `time.monotonic()`. The wait for other ranks follows.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class StepGradient:
         self._set_weight = set_weight
         self._parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.device = next(model.module.parameters()).device
+        self.computed_at = 0.0
         self._divisor = 1.0
         # Sizes of the items in the sum, and of the item of the next backward.
         self._sizes: list[float] = []
@@ -132,6 +136,7 @@ class StepGradient:
 
     def _on_gradient(self, _: torch.Tensor) -> None:
         self._has_begun = True
+        self.computed_at = time.monotonic()
         if not self._is_in_backward:
             self._is_in_backward, self._has_ended = True, False
             after_backward(self._on_end)

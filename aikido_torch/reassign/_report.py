@@ -104,8 +104,9 @@ def report(ranks: Sequence[Summary], console: Console | None = None) -> None:
         share = saved / (saved + total) if saved + total else 0.0
         console.print(
             f"The moves saved about {saved:.3g} s of {saved + total:.3g} s "
-            f"({share:.1%}) of computation in the steps that all ranks began: the estimated time of "
-            "the slowest rank without moves, less its time with them.",
+            f"({share:.1%}) of computation in the steps that all ranks began: the "
+            "estimated time of the slowest rank without moves, less its time with "
+            "them.",
             soft_wrap=True,
             highlight=False,
         )

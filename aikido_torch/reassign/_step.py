@@ -173,15 +173,26 @@ class Step:
             parts.training.publish(self.number, lists)
 
     def _on_computed(self, claim: Claim) -> None:
-        device = self._parts.gradient.device
-        if device.type == "cuda":
-            torch.cuda.current_stream(device).synchronize()
-        self.computed.append((claim.owner, claim.label))
-        self.cost_computed += self._parts.plan.cost_of(claim.label)
+        cost = self._parts.plan.cost_of(claim.label)
+        seconds = self._seconds_of(cost, is_last=claim.is_last)
         self._running = None
-        seconds = time.monotonic() - self._began_at
+        self.computed.append((claim.owner, claim.label))
+        self.cost_computed += cost
         self.seconds += seconds
         self._parts.exchange.finished(seconds)
+
+    def _seconds_of(self, cost: float, *, is_last: bool) -> float:
+        """Time of the item that was just computed, without the wait for the sums."""
+        gradient = self._parts.gradient
+        if gradient.device.type != "cuda":
+            end = gradient.computed_at if is_last else time.monotonic()
+            return max(0.0, end - self._began_at)
+        if is_last and self.cost_computed:
+            # The stream waits for the sums of other ranks after it.
+            return self.seconds / self.cost_computed * cost
+        if not is_last:
+            torch.cuda.current_stream(gradient.device).synchronize()
+        return time.monotonic() - self._began_at
 
     def _end(self) -> None:
         """All items are in the gradient of this rank."""

@@ -214,3 +214,35 @@ def test_a_taken_item_is_told(group_of_one):
     # The owner of an item decides whether it is lost.
     parts.pending.on_outcome(0, has_counted=False)
     assert parts.pending.take(100) == [0, 1]
+
+
+class Clock:
+    """Manual clock, in the place of the module `time`."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_the_wait_for_other_ranks_is_no_computation(parts, monkeypatch):
+    """It comes after the gradients of the last item."""
+    clock = Clock()
+    for module in ("_step", "_gradient"):
+        monkeypatch.setattr(f"aikido_torch.reassign.{module}.time", clock)
+
+    def wait(_, bucket):
+        clock.now += 100
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    finished = []
+    parts.exchange.finished = finished.append
+    parts.training.model.register_comm_hook(None, wait)
+    step = step_of(parts)
+    for micro_batch in step:
+        clock.now += 2
+        backward(parts, micro_batch)
+    assert finished == [2, 2, 2]
+    assert step.seconds == 6
