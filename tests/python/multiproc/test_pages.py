@@ -47,6 +47,14 @@ dst = 1 - dist.get_rank()
 import aikido_torch, torch
 model, inputs = torch.nn.Sequential(torch.nn.Linear(4, 2)), torch.randn(8, 4)
 """,
+    "reassign.md": """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+net, dataset, epochs = torch.nn.Linear(4, 2), torch.ones(1024, 4), 2
+
+def loss_of(model, batch):
+    return model(batch).square().mean()
+""",
     "trace.md": """
 import aikido_torch, logging, torch
 net = torch.nn.Linear(4, 2)
