@@ -213,6 +213,36 @@ TEST_CASE(
   CHECK(fold(set_of(5, {0, 1, 2}), last) == 0);
 }
 
+TEST_CASE("a weighted fold follows its mask and the weights of its contributors") {
+  Shard s;
+  REQUIRE(s.give(0, 0, {1, 1, 1, 1}));
+  REQUIRE(s.give(2, 0, {5, 5, 5, 5}));
+  const std::vector<float> mine(4, 2.0f);
+  const auto* own = reinterpret_cast<const std::byte*>(mine.data());
+  const double own_weight = 3;
+  const auto check = [&](const RankSet& mask, float value, double total) {
+    const Counted counted{mask, {}, &own_weight};
+    std::vector<float> out(4);
+    auto* bytes = reinterpret_cast<std::byte*>(out.data());
+    const auto mean = kernels::find_reduce(ReduceOp::kAvg, DType::kFloat32);
+    // In two parts. The scale has no effect.
+    s.shard.fold(bytes, mean, counted, own, 0, 8, DType::kFloat32, 7);
+    s.shard.fold(bytes, mean, counted, own, 8, 16, DType::kFloat32, 7);
+    for (const float element : out) CHECK(element == Approx(value));
+    CHECK(s.shard.total_weight(counted) == total);
+  };
+  s.shard.set_weight(Rank(0), 1);
+  s.shard.set_weight(Rank(2), 0.5);
+  check(set_of(3, {0, 1}), 1.75f, 4);
+  check(set_of(3, {0, 2}), 7.0f / 3, 1.5);
+  check(kAll, 9.5f / 4.5f, 4.5);
+  s.shard.set_weight(Rank(2), 4);  // sent again
+  check(kAll, 27.0f / 8, 8);
+  check(set_of(3, {1}), 2, 3);
+  const RankSet mask = kAll;
+  CHECK(s.shard.total_weight({mask}) == std::nullopt);  // without weights
+}
+
 TEST_CASE("more than 64 contributions can be folded") {
   constexpr int32_t kMany = 130;
   BufferPool pool(0);
