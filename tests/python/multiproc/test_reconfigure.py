@@ -64,6 +64,13 @@ def total(value=1.0, count=4):
     return result
 
 
+def weighted(rank):
+    """The mean of the first ranks of all members, each with its rank as the weight."""
+    tensor = torch.tensor([float(rank)], dtype=torch.float64)
+    aikido_torch.all_reduce(tensor, op=dist.ReduceOp.AVG, weight=rank)
+    return tensor.item()
+
+
 def place():
     return dist.get_rank(), dist.get_world_size()
 
@@ -137,16 +144,23 @@ def take_order(rank, size, folder):
     handles = me.handles("all")
     me.become(1, handles[::-1])
     reverse = place()
+    means = [weighted(rank)]
     me.become(2, set(handles))
+    means.append(weighted(rank))
     gathered = [None] * size
     dist.all_gather_object(gathered, (place(), rank))
-    return reverse, gathered
+    two = me.handles("two", [1, 2])
+    if rank > 0:
+        me.become(3, two)
+        means.append(weighted(rank))
+    return reverse, gathered, means
 
 
 def test_a_list_gives_the_ranks_and_a_set_gives_some_order_common_to_all(tmp_path):
     results = run(3, take_order, tmp_path)
-    for rank, (reverse, gathered) in enumerate(results):
+    for rank, (reverse, gathered, means) in enumerate(results):
         assert reverse == (2 - rank, 3)
+        assert means == pytest.approx([5 / 3] * (3 if rank > 0 else 2))
         assert [at for at, _ in gathered] == [(0, 3), (1, 3), (2, 3)]
         assert sorted(member for _, member in gathered) == [0, 1, 2]
         assert gathered == results[0][1]
