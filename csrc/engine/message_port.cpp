@@ -34,6 +34,7 @@ void MessagePort::watch_group() {
   call.data = self_.slot.data();
   call.bytes = kSlotBytes;
   call.deadline = TimePoint::max();
+  call.is_background = true;
   call.on_done = [self = shared_from_this()](const Status& status, Rank) {
     if (status.has_failed()) self->end(status);
   };
@@ -53,6 +54,7 @@ void MessagePort::receive_from(Peer& peer) {
     call.data = peer.slot.data();
     call.bytes = kSlotBytes;
     call.deadline = TimePoint::max();
+    call.is_background = true;
     call.on_done = [self = shared_from_this(), &peer](const Status& status, Rank) {
       self->on_received(peer, status);
     };
@@ -116,6 +118,7 @@ void MessagePort::post(Peer& peer, std::shared_ptr<Slot> slot) {
   call.data = slot->data();
   call.bytes = kSlotBytes;
   call.priority = kMaxPriority;
+  call.urgency = transport::Urgency::kServed;
   call.deadline = TimePoint::max();
   call.on_done = [self = shared_from_this(), &peer](const Status& status, Rank) {
     if (status.has_failed()) self->on_failed(peer, /*is_send=*/true);

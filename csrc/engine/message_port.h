@@ -5,7 +5,8 @@
 // Port through which a member exchanges short messages with some members of its group,
 // beside the calls of the user. A receive is always posted for each of them, and has no
 // deadline, so a message needs no call of its receiver. The messages of a pair arrive
-// once, in the order of sending. Progress thread.
+// once, in the order of sending. A message wakes its receiver, and the posted receives
+// do not make other data wake it. Progress thread.
 //
 // Note [slots]
 // A receive of the mailbox takes messages of exactly its size. So each message fills a

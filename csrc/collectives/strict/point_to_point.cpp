@@ -147,7 +147,7 @@ transport::OutMessage Mailbox::data_of(const SendCall& call, uint64_t number) co
   m.data = call.data;
   m.bytes = call.bytes;
   m.priority = call.priority;
-  m.urgency = transport::Urgency::kNone;
+  m.urgency = call.urgency;
   return m;
 }
 

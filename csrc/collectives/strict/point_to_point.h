@@ -14,6 +14,7 @@
 // or frame grows with the logarithm of the number of waiting messages. Progress thread
 // only.
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,6 +40,8 @@ struct SendCall {
   size_t bytes = 0;
   Priority priority = 0;
   TimePoint deadline{};
+  // Urgency of the data for a member that waits for other data, or for none.
+  transport::Urgency urgency = transport::Urgency::kNone;
   MessageCompletion on_done;
   std::shared_ptr<void> keep_alive;  // as in LocalCall
   std::shared_ptr<Hold> hold;
@@ -50,6 +53,9 @@ struct ReceiveCall {
   std::byte* data = nullptr;
   size_t bytes = 0;
   TimePoint deadline{};
+  // Posted all the time, so it says nothing about the need for data. The urgency of its
+  // messages does.
+  bool is_background = false;
   MessageCompletion on_done;
   std::shared_ptr<void> keep_alive;
 };
@@ -81,8 +87,11 @@ class Mailbox {
   std::optional<TimePoint> next_look() const;
   // True if messages still have to leave, or matched messages still have to arrive.
   bool is_busy() const;
-  // True if some receive has found no message yet.
-  bool has_receives() const { return !receives_.empty(); }
+  // True if some receive has found no message yet, without those of the background.
+  bool has_receives() const {
+    return std::any_of(receives_.begin(), receives_.end(),
+                       [](const auto& entry) { return !entry.second.is_background; });
+  }
 
  private:
   class Outbound;

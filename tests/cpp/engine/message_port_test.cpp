@@ -6,6 +6,7 @@
 
 #include "harness/catch.h"
 #include "harness/cluster.h"
+#include "harness/spy_link.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -104,6 +105,39 @@ TEST_CASE("messages that wait for the port arrive in order, however many") {
   two.ports[1]->open();
   two.cluster.run_idle();
   CHECK(two.logs[1]->messages == texts(0, 0, kCount));
+}
+
+TEST_CASE("a port makes no member wake up for other data") {
+  Ports two({.size = 2, .eager_bytes = 1024});
+  two.open();
+  const auto policy = [&] {
+    return two.cluster.group(0).handler()->wake_policy(Rank(1));
+  };
+  CHECK(policy() == transport::WakePolicy::kNews);
+  two.send(1, 0, "message");
+  two.cluster.run_idle();
+  CHECK(two.logs[0]->messages.size() == 1);
+  CHECK(policy() == transport::WakePolicy::kNews);
+  two.cluster.receive(0, 1, kTag + 1, 8);
+  CHECK(policy() == transport::WakePolicy::kNow);
+}
+
+TEST_CASE("a message of a port wakes its receiver") {
+  ManualClock clock;
+  engine::GroupOptions options;
+  options.self = Rank(1);
+  options.size = 2;
+  engine::Group group(&clock, options);
+  auto spy = std::make_unique<SpyLink>();
+  const SpyLink* const link = spy.get();
+  group.attach(Rank(0), std::move(spy));
+  const auto port = std::make_shared<MessagePort>(
+      &group, &clock, MessagePort::Place{Rank(1), kTag, {Rank(0)}},
+      std::make_shared<Log>());
+  port->open();
+  port->send(Rank(0), std::as_bytes(std::span("question")));
+  REQUIRE(link->sent.size() == 1);
+  CHECK(link->sent[0].urgency == transport::Urgency::kServed);
 }
 
 TEST_CASE("a handler answers within its call") {
