@@ -28,6 +28,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
 
+from aikido_torch._end_calls import call_at_end
 from aikido_torch.errors import RanksDifferError
 from aikido_torch.recovery._state import TrainingState
 from aikido_torch.recovery._state_check import StateCheck
@@ -314,5 +315,5 @@ def end_check_of(
                 error,
             )
 
-    handle._backend.set_end_hook(end)
+    call_at_end(handle._backend, "states", end)
     return check

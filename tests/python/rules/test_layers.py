@@ -58,6 +58,7 @@ _LEAVES = (
     "options",
     "errors",
     "_colors",
+    "_end_calls",
     "_figures",
     "_hook",
     "_moved",
