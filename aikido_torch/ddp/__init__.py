@@ -36,6 +36,13 @@ mean over the contributors. So ranks with uneven batches train like one process 
 samples, if `w` is the number of samples. The weight is 1.0 again after each step. All
 ranks set the first weight before the first backward, or none does.
 
+`register(policy=WaitAll(), slack=s)` applies the mean gradient of step t - s in step t.
+So no rank waits for a rank that is at most s steps behind, and no gradient is lost. The
+first s steps after the strict ones have no update. `handle.flush()` applies what is
+pending, before a checkpoint; `handle.close()` does so at the end. Each gradient is
+computed for parameters that have s updates less, and s + 1 copies of the gradients are
+kept. docs/choose-a-policy.md has the rules for the loop.
+
 A late gradient is lost with `register(late="drop")`, the default. With `late="carry"`
 it is added, element by element, to this rank's next own contribution to the same
 bucket, and counts once:

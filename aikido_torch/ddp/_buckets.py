@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
     "Bucket",
@@ -17,6 +18,9 @@ __all__ = [
     "lay_out",
     "stride_of_gradient",
 ]
+
+# DDP makes its final buckets at the second forward, with a static graph at the third.
+_STRICT_STEPS = {False: 2, True: 3}
 
 
 @dataclass(frozen=True)
@@ -136,13 +140,28 @@ class ModelBuckets:
 
     Args:
         are_views: as in `gradients_from`.
+        final_at: the first step whose layout is final. No step before it is skipped or
+            delayed.
+
+    Attributes:
+        final_at: the argument.
+        parameter_ids: ids of the parameters in the buckets.
     """
 
-    def __init__(self, *, are_views: bool) -> None:
+    def __init__(self, *, are_views: bool, final_at: int) -> None:
         self._are_views = are_views
+        self.final_at = final_at
         self._by_index: dict[int, Bucket] = {}
         self._unused: set[int] = set()
         self.parameter_ids: set[int] = set()
+
+    @classmethod
+    def of(cls, model: DistributedDataParallel, first_step: int) -> "ModelBuckets":
+        """The buckets of a model whose first step has this number."""
+        return cls(
+            are_views=bool(model.gradient_as_bucket_view),
+            final_at=first_step + _STRICT_STEPS[bool(model.static_graph)],
+        )
 
     def __len__(self) -> int:
         return len(self._by_index)
@@ -154,6 +173,11 @@ class ModelBuckets:
     def nbytes(self) -> int:
         """Size of all gradients in the buckets."""
         return sum(bucket.scratch.nbytes for bucket in self._by_index.values())
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameters whose gradients lie in the buckets."""
+        return [s.parameter for s in self._slices()]
 
     def in_order(self) -> list[Bucket]:
         """The buckets in the order in which they are reduced."""

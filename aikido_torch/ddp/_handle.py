@@ -5,7 +5,6 @@
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -25,6 +24,7 @@ from aikido_torch.ddp._buckets import ModelBuckets
 from aikido_torch.ddp._carrying import Carrying
 from aikido_torch.ddp._loop_calls import LoopCalls
 from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
+from aikido_torch.ddp._slack import delay_of
 from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._step_book import StepBook, Way
 from aikido_torch.ddp._step_policy import StepPolicy, losses_at_register
@@ -49,9 +49,6 @@ __all__ = ["Handle"]
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
 _MEAN = dist.ReduceOp(dist.ReduceOp.AVG)
 _SUM = dist.ReduceOp(dist.ReduceOp.SUM)
-# DDP makes its final buckets at the second forward, with a static graph at the third;
-# nothing is skipped before.
-_STRICT_STEPS = {False: 2, True: 3}
 _LOOK_S = 0.001
 
 
@@ -78,10 +75,8 @@ class Handle:
         self,
         model: DistributedDataParallel,
         policy: Policy,
-        optimizer: torch.optim.Optimizer,
+        user_step: UserStep,
         *,
-        apply: Callable[[], object],
-        after_step: Callable[[], object] | None,
         state: TrainingState,
         copy: StateCopy | None,
         batches_per_step: int,
@@ -90,10 +85,9 @@ class Handle:
         audit: StepAudit,
         checking: tuple[Check, int] = ("warn", 100),
         carries_late: bool = False,
+        slack: int = 0,
     ) -> None:
-        self._steps = first_step = backups.first_step
-        # No step before this one is skipped.
-        self._laid_out_at = first_step + _STRICT_STEPS[bool(model.static_graph)]
+        self._steps = backups.first_step
         self._policies = StepPolicy(policy)
         skips = self._policies.skips
         self._calls = LoopCalls(
@@ -105,15 +99,16 @@ class Handle:
         self._quiet = self._calls.quiet_steps(self._rescue)
         audit.follow(self._quiet)
         self._book = StepBook.of(self._backend)
-        self._user_step = UserStep(optimizer, apply, after_step)
+        self._user_step, optimizer = user_step, user_step.optimizer
         self._audit = audit
         self._state = state
         self._copy = copy
-        self._batches = Accumulation(batches_per_step, first_step=first_step)
+        self._batches = Accumulation(batches_per_step, first_step=self._steps)
         self._backups = backups
-        self._buckets = ModelBuckets(are_views=bool(model.gradient_as_bucket_view))
+        self._buckets = ModelBuckets.of(model, self._steps)
         is_carrying = carries_late and policy != WaitAll()
         self._carrying = Carrying(self._backend.place[0], is_on=is_carrying)
+        self._delay = delay_of(self, slack, number)
         self._exchange: StateTransfer | None = None
         # True after a step whose result this rank has not got: its state is invalid.
         self._has_lost_step = False
@@ -132,7 +127,7 @@ class Handle:
             partial(_exchange_of, weakref.ref(self)),
             place=self._backend.place,
             checking=checking,
-            first_step=self._laid_out_at,
+            first_step=self._buckets.final_at,
             reasons=audit.findings,
         )
         self._end_check = end_check_of(self, self._exchange, self._state_check)
@@ -180,7 +175,7 @@ class Handle:
     @weight.setter
     def weight(self, weight: float) -> None:
         # No rank replays the first steps, which wait for all ranks.
-        self._weight.set(weight, may_begin=self._steps < self._laid_out_at)
+        self._weight.set(weight, may_begin=self._steps < self._buckets.final_at)
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
@@ -321,7 +316,7 @@ class Handle:
         work.wait()
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Catches up a last time and compares the states of all ranks after that.
+        """Catches up and flushes a last time, and compares the states of all ranks.
 
         For the end of a training, on all ranks, before the model is tested or saved. A
         rank that differs copies the state of the others. `destroy_process_group` does
@@ -334,9 +329,18 @@ class Handle:
             RanksDifferError: with `check="error"`. In addition, as `catch_up`.
         """
         self.catch_up()
+        self.flush()
         if self._end_check is not None:
             most_s = self._backend.call_timeout.total_seconds()
             self._end_check.run(self, most_s if timeout_s is None else timeout_s)
+
+    def flush(self) -> int:
+        """Applies the updates that `slack` has delayed, in their order, by `apply`.
+
+        Call it between two steps, on all ranks, before a checkpoint or a test. The next
+        `slack` steps have no update. Returns the number of updates.
+        """
+        return 0 if self._delay is None else self._delay.flush(self)
 
     # ---- catching up ----
 
@@ -502,7 +506,7 @@ class Handle:
     # ---- the hook ----
 
     def _is_laid_out(self) -> bool:
-        return self.steps >= self._laid_out_at
+        return self.steps >= self._buckets.final_at
 
     def _start(
         self,
@@ -522,8 +526,10 @@ class Handle:
     def _on_forward(self, module: torch.nn.Module, _: object) -> None:
         self._backups.begin_forward(self.steps, module)
 
-    def _hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """The hook in steps that are not quiet; see QuietSteps::start for others."""
+    def _reduce(self, bucket: GradBucket, buffer: torch.Tensor) -> _C.AikidoWork:
+        """Starts the sum of a bucket in `buffer`. QuietSteps::start is for quiet
+        steps.
+        """
         if bucket.index() == 0:
             take_quiet_steps(self)
             self._check_current()
@@ -539,16 +545,16 @@ class Handle:
         strict = not self._is_laid_out()
         if strict:
             self._buckets.lay_out(bucket)
-            is_sum = self._backups.prepare_strict(bucket.buffer())
+            is_sum = self._backups.prepare_strict(buffer)
             op = _SUM if is_sum else _MEAN
-            work = self._start(bucket.buffer(), self._policies.strict, op=op)
+            work = self._start(buffer, self._policies.strict, op=op)
         elif self._carrying.is_on:
             self._carrying.add_to(bucket, self.steps)
-            work = self._start(bucket.buffer(), self._policy)
+            work = self._start(buffer, self._policy)
             self._carrying.watch(bucket, work)
         else:
             data_shard = self._backups.own_data_shard(self.steps)
-            work = self._start(bucket.buffer(), self._policy, data_shard=data_shard)
+            work = self._start(buffer, self._policy, data_shard=data_shard)
         # Other work, while the bucket is being reduced.
         if bucket.index() == 0:
             self._calls.on_hook(self.steps)
@@ -566,11 +572,7 @@ class Handle:
             self._quiet.weight.end_step()
             self._end_step("own", collect=False)
             leave_quiet_steps(self)
-
-        # In place: for an excluded rank, the own gradient in the bucket is the value.
-        given = _C.hook_work(work, bucket.buffer(), self._rescue)
-        future: torch.futures.Future[torch.Tensor] = given.get_future()
-        return future
+        return work
 
     def _end_step(
         self, way: Way, copied_from: int | None = None, collect: bool = True

@@ -17,10 +17,13 @@ from aikido_torch._hook import Hook
 from aikido_torch.data import BackupSampler
 from aikido_torch.data._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
+from aikido_torch.ddp._futures import future_of
 from aikido_torch.ddp._handle import Handle
+from aikido_torch.ddp._slack import slack_of, why_no_slack
 from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._step_training import StepTraining, facts_of, why_no_steps
 from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
+from aikido_torch.ddp._user_step import UserStep
 from aikido_torch.errors import ConfigError
 from aikido_torch.reassign import StepLoader
 from aikido_torch.recovery._agreement import (
@@ -60,6 +63,7 @@ def register(
     steps: StepLoader | None = None,
     check: Check = "warn",
     check_every: int = 100,
+    slack: int | None = None,
 ) -> Handle:
     """Installs the communication hook that averages gradients under `policy`.
 
@@ -88,6 +92,7 @@ def register(
         check: "warn" warns if the loop does more than these arguments say, and every
             `check_every` steps a rank with a different state copies the majority's.
             "error" raises RanksDifferError; "off" checks nothing.
+        slack: steps by which updates are late, with WaitAll; or StepLoader(slack=...).
 
     Raises:
         ConfigError: all ranks would wait in every step again, a late rank could not be
@@ -96,24 +101,21 @@ def register(
     model, optimizer = unwrap_model(model), unwrap_optimizer(optimizer)
     _check_model(model)
     _check_kinds(optimizer, policy, apply, after_step, state, copy, steps)
-    policy = SkipStraggler() if policy is None else policy
-    rule = copy or StateCopy()
+    policy, rule = policy or SkipStraggler(), copy or StateCopy()
     is_whole = state is not None or (apply is None and after_step is None)
     backups = Backups(sampler, policy, backend_of(model.process_group).place)
     others = dict(state or {}) | backups.states()
     refusal = _refusal(model, optimizer, apply, policy, others, state, is_whole)
-    terms = (late, batches_per_step, sampler)
+    terms, user = (late, batches_per_step, sampler), (optimizer, apply, others)
     refusal = refusal or why_no_steps(steps, model, policy, *terms)
-    values = _values(late, batches_per_step, check, check_every, refusal)
+    refusal = refusal or why_no_slack(slack, steps, policy, late, *user)
+    values = _values(late, batches_per_step, check, check_every, slack, refusal)
     values |= options_of(policy=policy, copy=rule) | facts_of(steps)
     agreed = _agree(model, optimizer, sampler, others, values)
     _check_choices(policy, late, batches_per_step, model, is_whole, refusal)
     backups.check(policy, state or {}, batches_per_step=batches_per_step, late=late)
     handle = Handle(
-        *(model, policy, optimizer),
-        # Looked up at each call, because schedulers replace optimizer.step.
-        apply=apply or (lambda: optimizer.step()),
-        after_step=after_step,
+        *(model, policy, _user_step(optimizer, apply, after_step)),
         state=_whole_state(model, optimizer, others, agreed, steps),
         copy=rule if is_whole else None,
         batches_per_step=batches_per_step,
@@ -122,19 +124,25 @@ def register(
         audit=_audit(optimizer, policy, check, apply, after_step),
         checking=_checked(check, check_every),
         carries_late=late == "carry",
+        slack=slack_of(slack, steps),
     )
-    _install(handle, model, backups, counts_batches=steps is None)
-    return handle if steps is None else _followed(handle, model, optimizer, steps)
+    return _installed(handle, model, backups, steps)
 
 
 def _values(
-    late: str, batches_per_step: int, check: Check, check_every: int, refusal: str
+    late: str,
+    batches_per_step: int,
+    check: Check,
+    check_every: int,
+    slack: object,
+    refusal: str,
 ) -> dict[str, str]:
     """Further facts that must be equal on all ranks, by argument."""
     return {
         "late": str(late),
         "batches_per_step": str(batches_per_step),
         "check": f"{check}, {check_every}",
+        "slack": repr(slack),
         "model": refusal or "free",
     }
 
@@ -149,16 +157,6 @@ def _whole_state(
     # The micro-batches of a loader seed the generators, differently on each rank.
     has_rng = agreed.has_equal_generators and steps is None
     return TrainingState(model.module, optimizer, others, has_rng=has_rng)
-
-
-def _followed(
-    handle: Handle,
-    model: DistributedDataParallel,
-    optimizer: torch.optim.Optimizer,
-    steps: StepLoader,
-) -> Handle:
-    steps.follow(StepTraining(model, handle, optimizer))
-    return handle
 
 
 def _refusal(
@@ -187,6 +185,15 @@ def _refusal(
     return _why_taken(model) or _why_alone(policy)
 
 
+def _user_step(
+    optimizer: torch.optim.Optimizer,
+    apply: Callable[[], object] | None,
+    after_step: Callable[[], object] | None,
+) -> UserStep:
+    # Looked up at each call, because schedulers replace optimizer.step.
+    return UserStep(optimizer, apply or (lambda: optimizer.step()), after_step)
+
+
 def _audit(
     optimizer: torch.optim.Optimizer,
     policy: Policy,
@@ -202,31 +209,34 @@ def _audit(
     )
 
 
-def _install(
+def _installed(
     handle: Handle,
     model: DistributedDataParallel,
     backups: Backups,
-    *,
-    counts_batches: bool,
-) -> None:
+    steps: StepLoader | None,
+) -> Handle:
     backups.install(model, handle._collect, handle._on_forward)
-    if counts_batches:
+    if steps is None:
         handle._batches.count_in(model)
     # DDP's reducer holds the state of a hook where the garbage collector does not see
     # it. The handle refers to the user's functions, and these to the model. So the
     # model holds the handle, and the reducer holds only a weak reference.
-    object.__setattr__(model, "_aikido_hook", Hook(handle._hook))
+    object.__setattr__(model, "_aikido_hook", Hook(handle._reduce))
     _install_hook(model, handle)
     _registered.add(model)
+    if steps is not None:
+        steps.follow(StepTraining(model, handle, handle._user_step.optimizer))
+    return handle
 
 
 def _install_hook(model: DistributedDataParallel, handle: Handle) -> None:
     """Does what `register_comm_hook` does, which takes no hook in C++."""
     state = weakref.ref(handle)
-    handle._quiet.install(model.reducer, state, _call_hook)
-    model._comm_hooks.append((_call_hook, state))
+    call = _call_hook if handle._delay is None else _call_delayed_hook
+    handle._quiet.install(model.reducer, state, call)
+    model._comm_hooks.append((call, state))
     if model.logger is not None:
-        model.logger._set_comm_hook_name(_call_hook.__qualname__)
+        model.logger._set_comm_hook_name(call.__qualname__)
 
 
 def _call_hook(
@@ -234,7 +244,17 @@ def _call_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     handle = of_model()
     assert handle is not None, "the model that has it is in its backward"
-    return handle._hook(bucket)
+    buffer = bucket.buffer()
+    return future_of(handle._reduce(bucket, buffer), buffer, handle._rescue)
+
+
+def _call_delayed_hook(
+    of_model: "weakref.ref[Handle]", bucket: GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    handle = of_model()
+    assert handle is not None
+    assert handle._delay is not None
+    return handle._delay.hook(handle, bucket)
 
 
 def _agree(

@@ -151,8 +151,11 @@ class StepTraining:
     def contributors(self, step: int) -> Collection[int] | None:
         """Ranks whose contribution is in the whole result; see `Training`.
 
-        A step whose calls failed has none.
+        A step whose calls failed has none. With slack the calls may not have ended, but
+        wait for all ranks.
         """
+        if self._handle._delay is not None:
+            return range(self._backend.place[1])
         self._handle._collect()
         counters = self._handle._book.counters(step)
         if counters.way == "copied":

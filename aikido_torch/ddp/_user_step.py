@@ -28,7 +28,15 @@ class UserStep:
     after_step: Callable[[], object] | None
 
     def replay(self, buckets: ModelBuckets, audit: StepAudit) -> None:
-        """Does one step with the sums that the buckets hold.
+        """Does one step with the sums that the buckets hold, as `update`, and calls
+        `after_step`.
+        """
+        self.update(buckets, audit)
+        if self.after_step is not None:
+            self.after_step()
+
+    def update(self, buckets: ModelBuckets, audit: StepAudit) -> None:
+        """Applies the sums that the buckets hold.
 
         The gradients of this rank are the same before and after it.
 
@@ -40,5 +48,3 @@ class UserStep:
         gradients = buckets.gradients(others=[p for g in groups for p in g["params"]])
         with gradients, audit.replaying():
             self.apply()
-        if self.after_step is not None:
-            self.after_step()

@@ -58,6 +58,7 @@ class StepLoader:
         helpers: number of ranks that may take micro-batches of a rank; 0: nothing
             moves.
         lost: "reissue" computes a lost micro-batch in a later step, "drop" counts it.
+        slack: steps by which each update is late, as in `register`; needs `WaitAll`.
         debug: True proves in each step that no micro-batch counts twice or never. The
             ranks publish their lists of the step in the store of the job.
         replay: result of `log` of a run with the same arguments, on the same rank. The
@@ -84,6 +85,7 @@ class StepLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         helpers: int = 3,
         lost: Literal["reissue", "drop"] = "reissue",
+        slack: int = 0,
         debug: bool = False,
         replay: Mapping[str, Any] | None = None,
     ) -> None:
@@ -93,6 +95,7 @@ class StepLoader:
             ("micro_batch_size", micro_batch_size, 1),
             ("helpers", helpers, 0),
             ("seed", seed, 0),
+            ("slack", slack, 0),
         ):
             _check_whole(name, value, least)
         for name, flag in (
@@ -108,6 +111,7 @@ class StepLoader:
                 f"StepLoader: lost is {lost!r}; it takes {' or '.join(_LOST)}."
             )
         self.helpers, self.lost, self.debug = helpers, lost, debug
+        self.slack = slack
         self._cost = cost if callable(cost) else None
         self._plan = Plan(
             num_samples=num_samples,
@@ -211,7 +215,8 @@ class StepLoader:
     def _note_outcomes(self, parts: StepParts, now: int) -> None:
         """Passes the outcomes of earlier steps to the exchange and the pending items.
 
-        The calls of a step have ended when its backward has returned.
+        The calls of a step have ended when its backward has returned. With slack they
+        may not have, but then each contribution counts.
         """
         rank, size = parts.training.place
         for step in parts.pending.steps_without_outcome():
@@ -229,9 +234,11 @@ class StepLoader:
             else:
                 parts.pending.lose([loss.label])
         if self.debug:
-            for step in range(self._num_proved, now):
+            # Other ranks may not have published the lists of the last steps of slack.
+            end = max(self._num_proved, now - self.slack)
+            for step in range(self._num_proved, end):
                 self._prove(parts.training, step)
-            self._num_proved = now
+            self._num_proved = end
 
     def _prove(self, training: Training, step: int) -> None:
         """Raises InternalError if an item of `step` counts twice, or counts never."""
@@ -369,6 +376,7 @@ class StepLoader:
             "cost": "a function" if self._cost else costs,
             "helpers": self.helpers,
             "lost": self.lost,
+            "slack": self.slack,
             "debug": self.debug,
             "replay": "a log" if self._replay else "None",
             "epoch": self._place.epoch,

@@ -171,7 +171,7 @@ class _Bucket:
 
 def test_the_buckets_of_a_model_are_those_of_its_last_strict_step():
     a, b, c = (torch.zeros(2) for _ in range(3))
-    buckets = ModelBuckets(are_views=False)
+    buckets = ModelBuckets(are_views=False, final_at=2)
     assert len(buckets) == 0
     assert buckets.parameter_ids == set()
     for index, parameter in enumerate((a, b, c)):
@@ -193,7 +193,7 @@ def test_the_buckets_of_a_model_are_those_of_its_last_strict_step():
 
 def test_parameters_without_a_gradient_in_strict_steps_get_none_in_a_replay():
     a, b = torch.zeros(2), torch.zeros(2)
-    buckets = ModelBuckets(are_views=False)
+    buckets = ModelBuckets(are_views=False, final_at=2)
     buckets.lay_out(_Bucket(0, a, b))
     buckets.end_strict_step(0)
     a.grad = torch.ones(2)

@@ -34,12 +34,12 @@ class Training:
             self.model, optimizer=self.optimizer, policy=policy, **told
         )
         self.num_slow = 0
-        self.hook = self.handle._hook
-        self.handle._hook = self._count
+        self.reduce = self.handle._reduce
+        self.handle._reduce = self._count
 
-    def _count(self, bucket):
+    def _count(self, bucket, buffer):
         self.num_slow += bucket.index() == 0
-        return self.hook(bucket)
+        return self.reduce(bucket, buffer)
 
     def backward(self, step):
         random = torch.Generator().manual_seed(100 * step + self.rank)
