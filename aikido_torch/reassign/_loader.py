@@ -59,6 +59,9 @@ class StepLoader:
             moves.
         lost: "reissue" computes a lost micro-batch in a later step, "drop" counts it.
         slack: steps by which each update is late, as in `register`; needs `WaitAll`.
+        num_workers: processes that read own micro-batches ahead; 0: the training thread
+            reads them. It also reads micro-batches that this rank takes over. The
+            processes start as those of a DataLoader do.
         debug: True proves in each step that no micro-batch counts twice or never. The
             ranks publish their lists of the step in the store of the job.
         replay: result of `log` of a run with the same arguments, on the same rank. The
@@ -86,6 +89,7 @@ class StepLoader:
         helpers: int = 3,
         lost: Literal["reissue", "drop"] = "reissue",
         slack: int = 0,
+        num_workers: int = 0,
         debug: bool = False,
         replay: Mapping[str, Any] | None = None,
     ) -> None:
@@ -94,6 +98,7 @@ class StepLoader:
             ("batch_size", batch_size, 1),
             ("micro_batch_size", micro_batch_size, 1),
             ("helpers", helpers, 0),
+            ("num_workers", num_workers, 0),
             ("seed", seed, 0),
             ("slack", slack, 0),
         ):
@@ -125,7 +130,9 @@ class StepLoader:
             if cost is None or callable(cost)
             else costs_of_list(cost, num_samples),
         )
-        self._reader = ItemReader(dataset, seed, collate_fn or default_collate)
+        self._reader = ItemReader(
+            dataset, seed, collate_fn or default_collate, num_workers
+        )
         self._place = LoopPlace(self._plan.steps_per_epoch)
         self._pending = PendingItems(reissues=lost == "reissue")
         self._parts: StepParts | None = None

@@ -107,6 +107,7 @@ class Step:
         self._running: Claim | None = None  # the loop computes it
         self._began_at = 0.0
         parts.gradient.begin(map(parts.plan.size_of, labels))
+        parts.reader.expect(parts.plan, labels)
         parts.exchange.begin(number, labels, costs)
 
     def __iter__(self) -> Iterator[MicroBatch]:

@@ -81,6 +81,7 @@ class Endless(IterableDataset):
         ({"helpers": -1}, "helpers is -1"),
         ({"seed": "x"}, "seed is 'x'"),
         ({"shuffle": 1}, "shuffle is 1; it takes True or False"),
+        ({"num_workers": -1}, "num_workers is -1"),
         ({"debug": None}, "debug is None; it takes True or False"),
         ({"lost": "keep"}, "lost is 'keep'; it takes reissue or drop"),
         ({"batch_size": 50}, "has 24 samples, and one step takes 50"),
@@ -194,6 +195,11 @@ def test_a_last_step_that_is_not_whole(group_of_one):
     found = training.epoch()
     assert [len(step) for step in found] == [6, 6, 6, 3]
     assert sorted(chain(*found)) == list(range(21))
+
+
+def test_processes_give_the_same_steps(group_of_one):
+    expected = Training(loader_of()).epoch()
+    assert Training(loader_of(num_workers=2)).epoch() == expected
 
 
 def test_costs_of_a_function_give_the_order(group_of_one):

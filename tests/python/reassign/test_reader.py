@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import os
+
+import pytest
 import torch
 from torch.utils.data import Dataset, default_collate
 
@@ -68,3 +71,47 @@ def test_a_sample_is_that_of_the_first_epoch():
     (first, _), indices = reader.read(PLAN, 0)
     reader.read(PLAN, label_of(9, 0))
     assert reader.sample(indices[0]) == first
+
+
+class Counted(Noisy):
+    """Tells the process that reads."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index), os.getpid()
+
+
+def test_processes_read_the_same_data_ahead():
+    labels = [label_of(epoch, number) for epoch in (0, 4) for number in range(6)]
+    plain = ItemReader(Counted(), 7, default_collate)
+    reader = ItemReader(Counted(), 7, default_collate, num_workers=2)
+    reader.expect(PLAN, labels)
+    assert len(reader._ahead) == 4
+    pids = set()
+    for label in labels[:8]:
+        (data, pid), indices = reader.read(PLAN, label)
+        (expected, _), indices_expected = plain.read(PLAN, label)
+        assert indices == indices_expected
+        assert torch.equal(data, expected)
+        pids |= {*pid.tolist()}
+    assert os.getpid() not in pids
+    # An item that was not expected, such as an item of another rank.
+    (data, pid), _ = reader.read(PLAN, label_of(9, 1))
+    assert torch.equal(data, plain.read(PLAN, label_of(9, 1))[0][0])
+    assert {*pid.tolist()} == {os.getpid()}
+    reader.expect(PLAN, [])
+    assert reader._ahead == {}
+
+
+def fail(index):
+    raise ArithmeticError(index)
+
+
+def test_an_error_of_a_process_is_raised():
+    class Failing(Noisy):
+        def __getitem__(self, index):
+            return fail(index)
+
+    reader = ItemReader(Failing(), 0, default_collate, num_workers=1)
+    reader.expect(PLAN, [0])
+    with pytest.raises(ArithmeticError):
+        reader.read(PLAN, 0)
