@@ -209,6 +209,33 @@ def test_costs_of_a_function_give_the_order(group_of_one):
     assert training.epoch()[0] == [4, 5, 2, 3, 0, 1]
 
 
+def test_a_grad_scaler_and_clipping_see_the_mean_over_all_items(group_of_one):
+    """One step is left early, so its gradients are scaled before their sum."""
+
+    def train(scaler):
+        training = Training(loader_of(shuffle=False))
+        norms = []
+        for step in training.steps:
+            for micro_batch in step:
+                loss = training.model(micro_batch.data).square().mean()
+                scaler.scale(loss * micro_batch.weight).backward()
+                if micro_batch.label == 1:
+                    break
+            scaler.unscale_(training.optimizer)
+            norm = nn.utils.clip_grad_norm_(training.model.parameters(), 0.1)
+            norms.append(float(norm))
+            scaler.step(training.optimizer)
+            scaler.update()
+            training.optimizer.zero_grad()
+        return norms, [p.detach() for p in training.model.parameters()]
+
+    norms, parameters = train(torch.amp.GradScaler("cpu", init_scale=256.0))
+    expected, others = train(torch.amp.GradScaler("cpu", enabled=False))
+    assert norms == pytest.approx(expected, rel=1e-5)
+    for own, other in zip(parameters, others, strict=True):
+        torch.testing.assert_close(own, other)
+
+
 # ---- register ----
 
 
