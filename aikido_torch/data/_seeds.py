@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import random
 import sys
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from typing import Any, TypeVar
 
 import torch
@@ -132,21 +132,32 @@ class SeededDataset(Dataset[T]):
         return self._length
 
     def __getitem__(self, index: Any) -> T:
-        with _seeded(_mixed("sample", self.seed, self.epoch, int(index))):
-            return self.dataset[index]
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[T]:
+        """The samples of a batch. The generators get their old states back once."""
+        epoch, found = self.epoch, []
+        with _kept_states():
+            for index in indices:
+                _seed_all(_mixed("sample", self.seed, epoch, int(index)))
+                found.append(self.dataset[index])
+        return found
+
+
+def _seed_all(seed: int) -> None:
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):  # if not imported, it draws no numbers
+        numpy.random.seed(seed % (1 << 32))
+    torch.default_generator.manual_seed(seed)
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    numpy = sys.modules.get("numpy")  # if not imported, it draws no numbers
+def _kept_states() -> Iterator[None]:
+    numpy = sys.modules.get("numpy")
     before = random.getstate()
     numpy_before = numpy.random.get_state() if numpy else None
-    random.seed(seed)
-    if numpy:
-        numpy.random.seed(seed % (1 << 32))
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
             yield
     finally:
         random.setstate(before)

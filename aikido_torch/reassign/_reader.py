@@ -92,7 +92,7 @@ def _read(
     indices: list[int],
 ) -> Any:
     dataset.set_epoch(epoch)
-    return collate([dataset[index] for index in indices])
+    return collate(dataset.__getitems__(indices))
 
 
 # Dataset and collate function that this process was started with.

@@ -130,3 +130,14 @@ class _Silent(Dataset):
 def test_a_dataset_without_a_length_is_refused(dataset, text):
     with pytest.raises(ConfigError, match=text):
         SeededDataset(dataset)
+
+
+def test_a_batch_has_the_samples_that_are_read_one_by_one():
+    dataset = SeededDataset(Augmented(), seed=3)
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    batch = dataset.__getitems__([5, 2, 5])
+    for sample, index in zip(batch, [5, 2, 5], strict=True):
+        assert torch.equal(sample, dataset[index])
+    after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
