@@ -108,7 +108,7 @@ def test_a_training_equals_one_process_over_the_same_batches():
 
 def train_as_ddp_does(rank, size):
     """Equal items: bits of a registered model that accumulates under no_sync."""
-    training = Training(loader_of(batch_size=12, shuffle=False))
+    training = Training(loader_of(batch_size=12, shuffle=False, helpers=0))
     training.epoch()
     model = DistributedDataParallel(make_net(), bucket_cap_mb=0.0005)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
