@@ -392,14 +392,14 @@ def train_quietly(rank, size):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     policy = SkipStraggler(floor_ms=5000, ceiling_ms=5000)
     handle = ddp.register(model, optimizer=optimizer, policy=policy)
-    hook, num_slow = handle._hook, 0
+    reduce, num_slow = handle._reduce, 0
 
-    def counted(bucket):
+    def counted(bucket, buffer):
         nonlocal num_slow
         num_slow += bucket.is_last()
-        return hook(bucket)
+        return reduce(bucket, buffer)
 
-    handle._hook = counted
+    handle._reduce = counted
     for step in range(QUIET_STEPS):
         handle.catch_up()
         if step % 3 < 2:
