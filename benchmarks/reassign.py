@@ -4,9 +4,10 @@
 
 The ranks are processes of this machine. A micro-batch takes a fixed time by a timer,
 longer on a slow rank, with a small real gradient within that time. The ideal is the
-whole work divided by the sum of all speeds. DistributedDataParallel with accumulation,
-a StepLoader that only predicts costs, and one that moves micro-batches take turns. All
-bars are fixed in advance (--list). A case that fails reports it, and the next one runs.
+whole work divided by the sum of all speeds. These take turns: DistributedDataParallel
+with accumulation, a StepLoader that only predicts costs, one with bounded staleness,
+one that moves micro-batches, and one with both. All bars are fixed in advance (--list).
+A case that fails reports it, and the next one runs.
 """
 
 import sys

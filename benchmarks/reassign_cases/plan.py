@@ -30,9 +30,10 @@ Disruption = Literal["none", "one", "moving", "power-law"]
 Task = Literal["timer", "text"]
 
 # Arms: DistributedDataParallel with equal counts; a StepLoader that moves nothing and
-# one that does, both with the predicted costs.
+# one that does, without and with bounded staleness, all with the predicted costs.
 DDP, PREDICTED, REASSIGN = "DDP", "predicted costs", "reassign"
-ARMS = (DDP, PREDICTED, REASSIGN)
+SLACK, BOTH = "slack", "reassign and slack"
+ARMS = (DDP, PREDICTED, SLACK, REASSIGN, BOTH)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,11 +26,20 @@ from aikido_torch.straggler import WaitAll
 from benchmarks import tasks
 from benchmarks.launch import emit, leave
 from benchmarks.models import fingerprint, make_model
-from benchmarks.reassign_cases.plan import DDP, PLAN_FILE, REASSIGN, Training, from_json
+from benchmarks.reassign_cases.plan import (
+    BOTH,
+    DDP,
+    PLAN_FILE,
+    REASSIGN,
+    SLACK,
+    Training,
+    from_json,
+)
 
 WITHIN_S = 60.0  # time-out of a call; after that something hangs
 WIDTH = 32  # features of a sample, and width of the small model
-HELPERS = 3
+HELPERS = {REASSIGN: 3, BOTH: 3}  # by arm; 0 in others
+SLACK_STEPS = {SLACK: 2, BOTH: 2}
 
 # Index of the sample, input and target, for the samples of a micro-batch.
 Data = list[torch.Tensor]
@@ -125,13 +134,16 @@ class Rank:
             micro_batch_size=training.samples,
             cost=(predicted / training.samples).tolist(),
             shuffle=False,
-            helpers=HELPERS if training.arm == REASSIGN else 0,
+            helpers=HELPERS.get(training.arm, 0),
+            slack=SLACK_STEPS.get(training.arm, 0),
         )
         handle = aikido_torch.ddp.register(
             self._model, optimizer=self._optimizer, policy=WaitAll(), steps=steps
         )
         for step in steps:
             yield ((each.data, each.weight, each.is_taken) for each in step)
+        if handle.flush():
+            self.ends[-1] = time.monotonic()  # the last updates count
         handle.close()
 
     def _compute(self, data: Data, weight: float, is_taken: bool) -> None:

@@ -7,7 +7,7 @@ tests are busy, so its row is no measurement.
 """
 
 from benchmarks.reassign_cases.cases import beside_ideal, turns_of
-from benchmarks.reassign_cases.plan import DDP, Training
+from benchmarks.reassign_cases.plan import DDP, PREDICTED, REASSIGN, Training
 from benchmarks.straggler_cases.case import Bar, Case, Context, Row
 
 # Without moves, the rank that is slower by 200 % makes a step 2.5 times as long as the
@@ -23,8 +23,11 @@ SLOWER = Training(
 )
 
 
+ARMS = (DDP, PREDICTED, REASSIGN)
+
+
 def slower(case: Case, context: Context) -> list[Row]:
-    return [beside_ideal(case, turns_of(SLOWER, context, turns=2))]
+    return [beside_ideal(case, turns_of(SLOWER, context, turns=2, arms=ARMS))]
 
 
 CASES = [

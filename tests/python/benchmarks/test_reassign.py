@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks import check, reassign
-from benchmarks.reassign_cases import plan, short
+from benchmarks.reassign_cases import short
 from benchmarks.reassign_cases.cases import cases
 
 APP = typer.Typer(add_completion=False)
@@ -61,5 +61,5 @@ def test_the_short_form_measures_its_row_and_it_holds(tmp_path):
     assert [row.case for row in rows] == wanted
     assert all(row.holds for row in rows), ended.output
     arms = json.loads(file.read_text())[0]["arms"]
-    assert [arm["arm"] for arm in arms] == [*plan.ARMS]
+    assert [arm["arm"] for arm in arms] == [*short.ARMS]
     assert [arm["moved"] > 0 for arm in arms] == [False, False, True]
