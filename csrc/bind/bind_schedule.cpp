@@ -114,8 +114,8 @@ Validation validate(const Schedule& schedule, std::optional<int> max_activations
   return adapter::value_or_raise(made());
 }
 
-Simulation simulate(const Schedule& schedule, std::vector<StageTimes> stages,
-                    std::vector<double> links, std::vector<double> slowdown) {
+Simulation simulate_schedule(const Schedule& schedule, std::vector<StageTimes> stages,
+                             std::vector<double> links, std::vector<double> slowdown) {
   const auto made = [&] {
     const py::gil_scoped_release release;
     return pipeline::simulate(
@@ -151,7 +151,7 @@ void register_instruction(py::module_& m) {
       });
 }
 
-void register_results(py::module_& m) {
+void register_schedule_results(py::module_& m) {
   py::class_<RankMemory> memory(
       m, "RankMemory",
       "Largest amounts that a rank holds at one time: micro-batches with activations, "
@@ -207,7 +207,7 @@ void register_results(py::module_& m) {
 
 void register_schedule(py::module_& m) {
   register_instruction(m);
-  register_results(m);
+  register_schedule_results(m);
   py::class_<Schedule> type(m, "Schedule",
                             "Instructions of each rank of a pipeline; "
                             "aikido_torch.pipeline.Schedule wraps it.");
@@ -234,7 +234,7 @@ void register_schedule(py::module_& m) {
       .def_readonly("ranks", &Schedule::ranks)
       .def("text", [](const Schedule& schedule) { return pipeline::to_text(schedule); })
       .def("validate", &validate, py::arg("max_activations"))
-      .def("simulate", &simulate, py::arg("stages"), py::arg("links"),
+      .def("simulate", &simulate_schedule, py::arg("stages"), py::arg("links"),
            py::arg("slowdown"))
       .def(
           "grid",
