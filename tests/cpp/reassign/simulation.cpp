@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -75,12 +76,34 @@ struct Sum {
   std::map<int32_t, std::vector<uint64_t>> computed;
   bool is_done = false;
   TimePoint done_at{};
-  double work = 0, speed = 0;
+  std::vector<double> costs;     // of all items of the step
+  std::vector<double> slowness;  // of all ranks
 };
+
+// Time of the work without its division into items, and of whole items (Verdict).
+double ideal_time(const Sum& sum) {
+  double speed = 0;
+  for (const double slow : sum.slowness) speed += 1 / slow;
+  return std::accumulate(sum.costs.begin(), sum.costs.end(), 0.0) / speed;
+}
+double whole_time(const Sum& sum) {
+  std::vector<double> costs = sum.costs;
+  std::sort(costs.begin(), costs.end(), std::greater<>());
+  std::vector<double> ends(sum.slowness.size());
+  for (const double cost : costs) {
+    size_t best = 0;
+    for (size_t r = 1; r < ends.size(); ++r)
+      if (ends[r] + cost * sum.slowness[r] < ends[best] + cost * sum.slowness[best])
+        best = r;
+    ends[best] += cost * sum.slowness[best];
+  }
+  return *std::max_element(ends.begin(), ends.end());
+}
 
 class Simulation {
  public:
-  explicit Simulation(const World& world) : world_(world), random_(world.seed) {}
+  explicit Simulation(const World& world)
+      : world_(world), random_(world.seed), item_random_(world.seed) {}
 
   Verdict run();
 
@@ -92,6 +115,7 @@ class Simulation {
     return std::uniform_real_distribution<double>(from, to)(random_);
   }
   double normal() { return std::normal_distribution<double>()(random_); }
+  double item_normal() { return std::normal_distribution<double>()(item_random_); }
   bool chance(double p) { return p > 0 && uniform(0, 1) < p; }
   Duration latency() {
     return std::chrono::duration_cast<Duration>(
@@ -111,6 +135,7 @@ class Simulation {
     events_.push({time, ++order_, kind, rank, from, number, std::move(payload)});
   }
 
+  double random_cost();
   uint64_t new_label(int32_t owner, double cost);
   void make_lists(uint64_t step);
   void plan_faults(uint64_t step);
@@ -128,6 +153,7 @@ class Simulation {
 
   const World world_;
   std::mt19937_64 random_;
+  std::mt19937_64 item_random_;  // so the items do not depend on the messages
   Verdict verdict_;
   std::vector<Process> processes_;
   std::vector<Label> labels_;
@@ -140,11 +166,19 @@ class Simulation {
   uint64_t last_step_ = 0;
 };
 
+double Simulation::random_cost() {
+  const double sigma = world_.cost_sigma;
+  double sum = 0;
+  for (uint32_t i = 0; i < world_.samples_per_item; ++i)
+    sum += std::exp(sigma * item_normal() - sigma * sigma / 2);
+  return sum / world_.samples_per_item;
+}
+
 uint64_t Simulation::new_label(int32_t owner, double cost) {
   Label label;
   label.owner = owner;
   label.cost = cost;
-  label.predicted = cost * std::exp(world_.prediction_sigma * normal());
+  label.predicted = cost * std::exp(world_.prediction_sigma * item_normal());
   labels_.push_back(label);
   return labels_.size() - 1;
 }
@@ -155,20 +189,20 @@ void Simulation::make_lists(uint64_t step) {
   if (!lists.empty()) return;
   lists.resize(static_cast<size_t>(world_.num_ranks));
   const uint32_t per_rank = is_draining(step) ? 1 : world_.items_per_rank;
-  const double sigma = world_.cost_sigma;
   for (int32_t rank = 0; rank < world_.num_ranks; ++rank)
     for (uint32_t i = 0; i < per_rank; ++i) {
       // In the drain items are long, so that late messages arrive.
-      const double cost =
-          is_draining(step) ? 20 : std::exp(sigma * normal() - sigma * sigma / 2);
+      const double cost = is_draining(step) ? 20 : random_cost();
       lists[static_cast<size_t>(rank)].push_back(new_label(rank, cost));
     }
+  const auto is_larger = [&](uint64_t a, uint64_t b) {
+    return labels_[a].predicted > labels_[b].predicted;
+  };
+  for (auto& list : lists) std::stable_sort(list.begin(), list.end(), is_larger);
   if (!world_.is_partitioned || is_draining(step)) return;
   std::vector<uint64_t> all;
   for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
-  std::sort(all.begin(), all.end(), [&](uint64_t a, uint64_t b) {
-    return labels_[a].predicted > labels_[b].predicted;
-  });
+  std::sort(all.begin(), all.end(), is_larger);
   std::vector<double> load(lists.size());
   for (auto& list : lists) list.clear();
   for (const uint64_t label : all) {
@@ -190,8 +224,8 @@ void Simulation::begin(int32_t rank, uint64_t step) {
   std::vector<ItemSpec> specs;
   for (const uint64_t label : list) specs.push_back({label, labels_[label].predicted});
   Sum& sum = sums_[step];
-  for (const uint64_t label : list) sum.work += labels_[label].cost;
-  sum.speed += 1 / slowness(rank, step);
+  for (const uint64_t label : list) sum.costs.push_back(labels_[label].cost);
+  sum.slowness.push_back(slowness(rank, step));
   process.lists[step] = std::move(list);
   process.step = step;
   process.has_contributed = false;
@@ -295,7 +329,8 @@ void Simulation::check_sum(uint64_t step) {
     const auto before = sums_.find(step - 1);
     const TimePoint from = before == sums_.end() ? TimePoint{} : before->second.done_at;
     verdict_.step_ms.push_back(to_ms(now_ - from));
-    verdict_.ideal_ms.push_back(to_ms(world_.item_time) * sum.work / sum.speed);
+    verdict_.ideal_ms.push_back(to_ms(world_.item_time) * ideal_time(sum));
+    verdict_.whole_ms.push_back(to_ms(world_.item_time) * whole_time(sum));
   }
   for (int32_t rank = 0; rank < world_.num_ranks; ++rank)
     push(now_ + latency(), EventKind::kOutcome, rank, 0, step);
@@ -476,6 +511,14 @@ Verdict Simulation::run() {
   return std::move(verdict_);
 }
 
+// Sum of the times divided by the sum of the others, from step `first` on.
+double mean_ratio(const std::vector<double>& times, const std::vector<double>& others,
+                  size_t first) {
+  const auto from = static_cast<std::ptrdiff_t>(first);
+  return std::accumulate(times.begin() + from, times.end(), 0.0) /
+         std::accumulate(others.begin() + from, others.end(), 0.0);
+}
+
 }  // namespace
 
 Verdict simulate(const World& world) {
@@ -483,12 +526,11 @@ Verdict simulate(const World& world) {
 }
 
 double mean_over_ideal(const Verdict& verdict, size_t first) {
-  double took = 0, ideal = 0;
-  for (size_t i = first; i < verdict.step_ms.size(); ++i) {
-    took += verdict.step_ms[i];
-    ideal += verdict.ideal_ms[i];
-  }
-  return took / ideal;
+  return mean_ratio(verdict.step_ms, verdict.ideal_ms, first);
+}
+
+double whole_over_ideal(const Verdict& verdict, size_t first) {
+  return mean_ratio(verdict.whole_ms, verdict.ideal_ms, first);
 }
 
 }  // namespace aikido::reassign

@@ -28,8 +28,9 @@ struct World {
   Duration item_time = std::chrono::milliseconds(10);
   double jitter = 0;
   std::function<double(int32_t rank, uint64_t step)> slowness;  // empty: 1
-  // Costs are log-normal with this sigma; the predicted ones have an error of this
-  // sigma.
+  // An item is the mean of so many samples, whose costs are log-normal with this sigma.
+  // The predicted cost of an item is wrong by a factor that is log-normal, too.
+  uint32_t samples_per_item = 1;
   double cost_sigma = 0;
   double prediction_sigma = 0;
   bool is_partitioned = false;  // by the predicted costs, longest processing time first
@@ -48,6 +49,9 @@ struct Verdict {
   std::vector<std::string> violations;
   std::vector<double> step_ms;   // of each step without the drain at the end
   std::vector<double> ideal_ms;  // total work / total speed
+  // List schedule of the whole items by real costs and speeds, longest first. The best
+  // possible time if all items cost the same; otherwise close to it.
+  std::vector<double> whole_ms;
   uint64_t num_items = 0;
   uint64_t num_moved = 0;     // begun by another rank than their owner
   uint64_t num_messages = 0;  // all ranks
@@ -60,7 +64,8 @@ struct Verdict {
 
 Verdict simulate(const World& world);
 
-// Mean of step_ms / ideal_ms, from step `first` on.
+// Means of step_ms / ideal_ms and of whole_ms / ideal_ms, from step `first` on.
 double mean_over_ideal(const Verdict& verdict, size_t first);
+double whole_over_ideal(const Verdict& verdict, size_t first);
 
 }  // namespace aikido::reassign
