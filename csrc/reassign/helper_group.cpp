@@ -3,6 +3,7 @@
 #include "reassign/helper_group.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -46,6 +47,27 @@ Ring make_ring(int32_t num_ranks, std::span<const int32_t> hosts) {
   return ring;
 }
 
+// Shifts of the first `count` helpers within a host. Requires: count < host_size.
+std::vector<size_t> near_shifts(size_t host_size, size_t count) {
+  const auto root =
+      static_cast<size_t>(std::lround(std::sqrt(static_cast<double>(host_size))));
+  std::vector<size_t> order = {1, root};
+  for (size_t shift = 2; shift < host_size; ++shift) order.push_back(shift);
+  std::vector<size_t> shifts;
+  const auto add = [&](size_t shift) {
+    if (shifts.size() < count &&
+        std::find(shifts.begin(), shifts.end(), shift) == shifts.end())
+      shifts.push_back(shift);
+  };
+  for (const size_t shift : order) {
+    if (count > 1 && shifts.size() + 1 == count && host_size % 2 == 0)
+      add(host_size / 2);
+    add(shift);
+    add(host_size - shift);
+  }
+  return shifts;
+}
+
 std::vector<Rank> helpers_of(Rank rank, const Ring& ring, size_t num_helpers) {
   const Ring::Place& place = ring.places[static_cast<size_t>(rank.value)];
   const size_t num_ranks = ring.ranks.size();
@@ -59,7 +81,7 @@ std::vector<Rank> helpers_of(Rank rank, const Ring& ring, size_t num_helpers) {
     if (one != rank && std::find(found.begin(), found.end(), one) == found.end())
       found.push_back(one);
   };
-  for (size_t shift = 1; shift <= near; ++shift)
+  for (const size_t shift : near_shifts(place.host_size, near))
     add(place.host_from + (place.at - place.host_from + shift) % place.host_size);
   for (size_t shift = ring.largest_host; found.size() < wanted; ++shift)
     add(place.at + shift);

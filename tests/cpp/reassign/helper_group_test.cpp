@@ -21,10 +21,15 @@ std::vector<int32_t> helpers(int32_t rank, int32_t n, int32_t k,
 
 }  // namespace
 
-TEST_CASE("helpers are the next ranks on a ring") {
+TEST_CASE("helpers are near and far on a ring, in both directions") {
   using Ranks = std::vector<int32_t>;
-  CHECK(helpers(0, 8, 3) == Ranks{1, 2, 3});
-  CHECK(helpers(6, 8, 3) == Ranks{7, 0, 1});
+  CHECK(helpers(0, 8, 2) == Ranks{1, 7});
+  CHECK(helpers(0, 8, 3) == Ranks{1, 7, 4});
+  CHECK(helpers(0, 8, 4) == Ranks{1, 7, 3, 5});
+  CHECK(helpers(6, 8, 4) == Ranks{7, 5, 1, 3});
+  CHECK(helpers(0, 8, 7) == Ranks{1, 7, 3, 5, 2, 6, 4});
+  CHECK(helpers(0, 64, 4) == Ranks{1, 63, 8, 56});
+  CHECK(helpers(0, 4, 3) == Ranks{1, 3, 2});
   CHECK(helpers(1, 3, 3) == Ranks{2, 0});
   CHECK(helpers(0, 2, 3) == Ranks{1});
   CHECK(helpers(0, 1, 3).empty());
@@ -34,15 +39,29 @@ TEST_CASE("helpers are the next ranks on a ring") {
 TEST_CASE("helpers are on the own host, except the last") {
   using Ranks = std::vector<int32_t>;
   const std::vector<int32_t> two = {0, 0, 0, 0, 1, 1, 1, 1};
-  CHECK(helpers(0, 8, 3, two) == Ranks{1, 2, 4});
-  CHECK(helpers(3, 8, 3, two) == Ranks{0, 1, 7});
-  CHECK(helpers(5, 8, 3, two) == Ranks{6, 7, 1});
+  CHECK(helpers(0, 8, 3, two) == Ranks{1, 3, 4});
+  CHECK(helpers(0, 8, 4, two) == Ranks{1, 3, 2, 4});
+  CHECK(helpers(3, 8, 3, two) == Ranks{0, 2, 7});
+  CHECK(helpers(5, 8, 3, two) == Ranks{6, 4, 1});
   // Hosts are found by their number, wherever their ranks are.
-  CHECK(helpers(0, 8, 3, {5, 9, 5, 9, 5, 9, 5, 9}) == Ranks{2, 4, 1});
+  CHECK(helpers(0, 8, 3, {5, 9, 5, 9, 5, 9, 5, 9}) == Ranks{2, 6, 1});
   // The own host has too few ranks.
   CHECK(helpers(0, 6, 3, {0, 0, 1, 1, 2, 2}) == Ranks{1, 2, 3});
   CHECK(helpers(0, 4, 3, {0, 1, 2, 3}) == Ranks{1, 2, 3});
   CHECK(helpers(0, 8, 1, two) == Ranks{1});
+}
+
+TEST_CASE("ranks of a host help each other") {
+  for (const int32_t n : {2, 3, 5, 8, 16, 64})
+    for (const int32_t k : {2, 4})
+      for (int32_t r = 0; r < n; ++r) {
+        auto of_rank = helpers(r, n, k);
+        std::sort(of_rank.begin(), of_rank.end());
+        std::vector<int32_t> owners;
+        const auto group = helper_group(Rank(r), n, k, {}).value();
+        for (const Rank owner : group.owners) owners.push_back(owner.value);
+        CHECK(of_rank == owners);
+      }
 }
 
 TEST_CASE("a rank helps as many ranks as help it, whatever the number of ranks") {
