@@ -48,8 +48,11 @@ Result<ReturnedItems> GrantLedger::give_back(Rank helper, uint64_t step,
     if (key.helper != helper || entry.step != step || range.count > entry.num_open() ||
         range.end() != entry.first + size)
       continue;
-    if (entry.state == GrantState::kClosed) return ReturnedItems{};
     const auto from = static_cast<size_t>(size - range.count);
+    if (entry.state == GrantState::kClosed) {
+      entry.items.resize(from);  // the rest may come back, too
+      return ReturnedItems{};
+    }
     if (is_step_over || entry.state == GrantState::kCounted) {
       if (!is_broken(Rule::kLateReturn))
         lose(key, entry, from, Loss::Reason::kReturnedLate);

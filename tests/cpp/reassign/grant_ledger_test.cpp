@@ -66,6 +66,15 @@ TEST_CASE_METHOD(Fixture, "items of a skipped helper are lost once, done or not"
   CHECK(losses().empty());
 }
 
+TEST_CASE_METHOD(Fixture, "lost items may come back, one after the other") {
+  ledger.confirm(kKey);
+  outcome(false);
+  CHECK(losses() == "6 7 skipped");
+  CHECK(ledger.give_back(kHelper, 3, {7, 1}, true)->items.empty());
+  CHECK(ledger.give_back(kHelper, 3, {6, 1}, true)->items.empty());
+  CHECK(losses().empty());
+}
+
 TEST_CASE_METHOD(Fixture, "refused items are computed by the owner in the same step") {
   const ReturnedItems back = ledger.refuse(kKey, false);
   CHECK(back.first == 6);
