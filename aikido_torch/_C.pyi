@@ -969,7 +969,7 @@ class ReassignExchange:
     
     begin(), claim(), finished(), leave() and outcome() are for one thread. Other ranks are served on the progress thread, without Python. All calls release Python's lock; only claim() blocks.
     """
-    def __init__(self, backend: AikidoBackend, hosts: collections.abc.Sequence[int], helpers: int, *, behind: float = 0.1, answer_timeout_s: float = 0.05) -> None:
+    def __init__(self, backend: AikidoBackend, hosts: collections.abc.Sequence[int], helpers: int, *, behind: float = 0.2, answer_timeout_s: float = 0.05) -> None:
         """
         hosts: number of the host of each rank; empty: all on one host. helpers: ranks that may take items of a rank. behind: share of a step by which another rank must be late before this rank asks it for items while it still has own ones. answer_timeout_s: seconds until an answer is given up. Raises ConfigError for a value out of its range.
         """

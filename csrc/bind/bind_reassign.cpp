@@ -209,7 +209,7 @@ void register_reassign(py::module_& m) {
       "ranks are served on the progress thread, without Python. All calls release "
       "Python's lock; only claim() blocks.")
       .def(py::init(&make_exchange), py::arg("backend"), py::arg("hosts"),
-           py::arg("helpers"), py::kw_only(), py::arg("behind") = 0.1,
+           py::arg("helpers"), py::kw_only(), py::arg("behind") = 0.2,
            py::arg("answer_timeout_s") = 0.05,
            "hosts: number of the host of each rank; empty: all on one host. helpers: "
            "ranks that may take items of a rank. behind: share of a step by which "

@@ -11,6 +11,9 @@
 namespace aikido::reassign {
 namespace {
 
+// An end that is later by this share of the moved work is the same end.
+constexpr double kSameEnd = 0.1;
+
 Status check_share(const char* name, double value, double least) {
   if (value >= least && value <= 1) return Status::ok();
   return invalid(std::string(name) + " is " + std::to_string(value) +
@@ -50,11 +53,10 @@ bool is_gain(const GrantQuestion& question, uint32_t count, const Outlook& outlo
              const GrantOptions& options) {
   const auto tail = question.costs.last(count);
   const double moved = std::accumulate(tail.begin(), tail.end(), 0.0);
-  const double after =
-      std::max(outlook.end - moved * question.owner.ns_per_cost,
-               question.helper.ready_ns + moved * question.helper.ns_per_cost);
-  return outlook.end - after > static_cast<double>(options.move_cost.count()) +
-                                   noise_ns(question, tail, options);
+  const double least = static_cast<double>(options.move_cost.count()) +
+                       noise_ns(question, tail, options);
+  return is_gain({outlook.end, question.owner.ns_per_cost}, question.helper, moved,
+                 least);
 }
 
 uint32_t equal_share(const GrantQuestion& question, const Outlook& outlook) {
@@ -108,6 +110,15 @@ double common_finish_ns(std::span<const Load> ranks, double cost) {
     finish = (cost + offset) / speed;
   }
   return finish;
+}
+
+bool is_gain(const Load& owner, const Load& helper, double cost, double least_ns) {
+  const double at_owner = cost * owner.ns_per_cost;
+  const double at_helper = cost * helper.ns_per_cost;
+  const double end = std::max(owner.ready_ns - at_owner, helper.ready_ns + at_helper);
+  if (owner.ready_ns - end > least_ns) return true;
+  return end <= owner.ready_ns + kSameEnd * at_helper &&
+         at_owner - 2 * at_helper > least_ns;
 }
 
 uint32_t grant_size(const GrantQuestion& question, const GrantOptions& options) {

@@ -18,6 +18,9 @@
 // prediction. Each grant alone must gain more than the constant and the noise of its
 // items. A single item gains nothing if owner and helper differ by less than one item.
 // So if no rank is slow, nothing moves.
+//   A grant that only keeps the end gains too, if the owner needs more than twice as
+// long for the items as the helper: it saves time of a slow rank, and other ranks can
+// relieve the helper. Such moves end, because each makes the sum of all times shorter.
 //   The other rule gives blocks, after FlexRR (Harlap et al., SoCC 2016): first 2.5 %
 // and then 5 % of the items of the owner. We know these constants second hand only.
 
@@ -55,6 +58,10 @@ struct Load {
 
 // Time T of the note. Requires: at least one rank.
 double common_finish_ns(std::span<const Load> ranks, double cost);
+
+// True if a move of items of `cost` gains more than `least_ns`. ready_ns of the owner:
+// its end with the items.
+bool is_gain(const Load& owner, const Load& helper, double cost, double least_ns);
 
 struct GrantQuestion {
   std::span<const double> costs;  // of the unclaimed items, in the order of the table

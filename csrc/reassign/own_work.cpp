@@ -20,8 +20,10 @@ void OwnWork::begin(uint64_t step, std::vector<ItemSpec> items) {
 }
 
 std::optional<NamedItem> OwnWork::claim() {
-  if (const auto claimed = table_->claim()) return own(claimed->index);
-  if (blocks_.empty()) return std::nullopt;
+  if (blocks_.empty()) {
+    const auto claimed = table_->claim();
+    return claimed ? std::optional(own(claimed->index)) : std::nullopt;
+  }
   Block& block = blocks_.front();
   const NamedItem item{{step_, block.owner, block.first}, block.items.front()};
   block.items.erase(block.items.begin());

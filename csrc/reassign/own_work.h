@@ -44,7 +44,7 @@ class OwnWork {
   const std::vector<ItemSpec>& items() const { return items_; }
   const ItemRate& rate() const { return rate_; }
 
-  // Next item: own items first, then blocks in their order. nullopt: there is none.
+  // Next item: blocks in their order, then own items. nullopt: there is none.
   std::optional<NamedItem> claim();
   bool has_claimable() const;
   // Own item with this index.

@@ -15,8 +15,8 @@ namespace {
 // Steps for which late messages about grants are understood.
 constexpr uint64_t kRememberedSteps = 64;
 // News are worth a message if the expected end has moved by so many items, and by this
-// share of an own step.
-constexpr double kNewsItems = 2;
+// share of an own step. One item that was given or taken is news.
+constexpr double kNewsItems = 0.9;
 constexpr double kNewsShare = 0.1;
 
 Duration from_ns(double ns) {

@@ -21,8 +21,9 @@
 // computes. It asks earlier if the owner is `behind` by more than a share of a step: so
 // work can travel over several groups. The owner alone decides about its items
 // (grant_size.h), takes them from the tail of its table and sends them. The helper
-// confirms, and computes them after its own items. Only the owner of an item can get it
-// from a helper again, by kCancel, and only if the helper has not begun it.
+// confirms, and computes them before its own items: its helpers can take only its own
+// items from it. Only the owner of an item can get it from a helper again, by kCancel,
+// and only if the helper has not begun it.
 //   FlexRR's helpers begin at once and tell the owner, which may cancel. There both may
 // compute an item if their messages cross. Here no item has two ranks at any time.
 //
@@ -75,9 +76,8 @@ namespace aikido::reassign {
 struct ReassignOptions {
   GrantOptions grant;
   // Share of an own step by which an owner must be behind for a rank that still has
-  // items to ask. After FlexRR. Its constant, 0.2, is known second hand only; 0.1 is
-  // better in simulated groups where work must travel over several groups.
-  double behind = 0.1;
+  // items to ask. After FlexRR; we know its constant second hand only.
+  double behind = 0.2;
   Duration answer_timeout = std::chrono::milliseconds(50);
   double absent_patience = 0.25;  // share of the expected time of the own items
 };
@@ -140,7 +140,7 @@ class Reassigner {
   void begin(uint64_t step, std::vector<ItemSpec> items, TimePoint now);
   // Own items of the present step. Requires: a step has begun.
   const std::shared_ptr<ItemTable>& table() const { return work_.table(); }
-  // Next item: own items first, then items taken over.
+  // Next item: items taken over first, then own items.
   Claim claim(TimePoint now);
   // The training thread has claimed an own item from table(). Returns `is_last`. May be
   // called later, from any thread that has the lock, unless num_left is 0.
@@ -218,7 +218,7 @@ class Reassigner {
   // reassigner_moves.cpp: requests and answers
   void ask_if_worth(TimePoint now);
   std::optional<Candidate> best_candidate(TimePoint now) const;
-  double gain_from(const Peer& peer, const News& offered, TimePoint now) const;
+  bool is_gain_from(const Peer& peer, const News& offered, TimePoint now) const;
   bool is_in_step(const Peer& peer) const;
   void expire_request(TimePoint now);
   void note_declined(Peer& peer);

@@ -138,7 +138,7 @@ std::optional<Reassigner::Candidate> Reassigner::best_candidate(TimePoint now) c
     const double lag = ns_until(peer.finish, now) - mine;
     if (lag <= 0 || (!is_idle_soon && lag <= behind_ns)) continue;
     if (best && lag <= best->lag_ns) continue;
-    if (peer.is_owner && gain_from(peer, peer.news, now) > 0)
+    if (peer.is_owner && is_gain_from(peer, peer.news, now))
       best = Candidate{rank, false, lag};
     if (!is_idle_soon || !peer.is_helper) continue;
     const std::vector<ItemSpec> open = ledger_.open_items(rank, report_.step);
@@ -147,15 +147,15 @@ std::optional<Reassigner::Candidate> Reassigner::best_candidate(TimePoint now) c
     offered.num_unclaimed = static_cast<uint32_t>(open.size()) - 1;
     offered.unclaimed_cost =
         static_cast<float>(sum_of(costs_of(std::span(open).subspan(1))));
-    if (gain_from(peer, offered, now) > 0) best = Candidate{rank, true, lag};
+    if (is_gain_from(peer, offered, now)) best = Candidate{rank, true, lag};
   }
   return best;
 }
 
-double Reassigner::gain_from(const Peer& peer, const News& offered,
-                             TimePoint now) const {
+bool Reassigner::is_gain_from(const Peer& peer, const News& offered,
+                              TimePoint now) const {
   const double their_ns = peer.news.ns_per_cost;
-  if (offered.num_unclaimed == 0 || their_ns == 0) return 0;
+  if (offered.num_unclaimed == 0 || their_ns == 0) return false;
   // A rank that has not computed anything yet may be as fast as the other.
   const double measured = work_.ns_per_cost(now);
   const double own_ns = measured > 0 ? measured : their_ns;
@@ -163,16 +163,15 @@ double Reassigner::gain_from(const Peer& peer, const News& offered,
       static_cast<double>(offered.unclaimed_cost) / offered.num_unclaimed;
   const double their_end = ns_until(peer.finish, now);
   const double mine = work_.remaining_ns(now);
-  const double after = std::max(their_end - cost * their_ns, mine + cost * own_ns);
-  if (their_end - mine <= options_.grant.least_gain * their_end) return 0;
+  if (their_end - mine <= options_.grant.least_gain * their_end) return false;
   // An answer to a rank with own work does not bind it when it will be idle soon.
   const bool is_declined =
       peer.declined_finish && !(peer.is_declined_early && !work_.has_claimable());
   if (is_declined &&
       peer.finish <= *peer.declined_finish + scaled(Duration(1), cost * their_ns))
-    return 0;
-  const double least = static_cast<double>(options_.grant.move_cost.count());
-  return std::max(0.0, their_end - after - least);
+    return false;
+  return is_gain({their_end, their_ns}, {mine, own_ns}, cost,
+                 static_cast<double>(options_.grant.move_cost.count()));
 }
 
 Load Reassigner::load_of(const Peer& peer, TimePoint now) const {

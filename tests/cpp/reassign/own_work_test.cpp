@@ -26,10 +26,10 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_METHOD(Fixture, "own items come first, then blocks in their order") {
+TEST_CASE_METHOD(Fixture, "blocks come first, in their order, then own items") {
   work.add({kOther, 7, {{77, 1}, {78, 1}}});
   work.add({kSelf, 5, {{55, 1}}});
-  for (const uint64_t label : {10, 11, 12, 77, 78, 55}) {
+  for (const uint64_t label : {77, 78, 55, 10, 11, 12}) {
     CHECK(work.has_claimable());
     CHECK(work.claim()->spec.label == label);
   }

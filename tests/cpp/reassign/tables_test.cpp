@@ -103,10 +103,12 @@ TEST_CASE("nothing moves if no rank is slow, and a step takes the same time") {
 
 TEST_CASE("a step with one slow rank takes at most 1.10 of the ideal time") {
   for (const int32_t num_ranks : {4, 8})
-    for (const double slower : {0.5, 1.0, 2.0, 4.0}) {
-      INFO(num_ranks << " ranks, one slower by " << 100 * slower << " %");
-      CHECK(over_ideal(one_slow(num_ranks, 16, slower)) <= 1.10);
-    }
+    for (const uint32_t num_items : {8u, 16u})
+      for (const double slower : {0.5, 1.0, 2.0, 4.0}) {
+        INFO(num_ranks << " ranks, " << num_items << " items, one slower by "
+                       << 100 * slower << " %");
+        CHECK(over_ideal(one_slow(num_ranks, num_items, slower)) <= 1.10);
+      }
 }
 
 TEST_CASE(
@@ -118,14 +120,17 @@ TEST_CASE(
 }
 
 TEST_CASE("disruptions with a power law cost at most 1.10 of the ideal time") {
-  CHECK(over_ideal(power_law(16, 10)) <= 1.10);
+  for (const uint32_t num_items : {8u, 16u}) {
+    INFO(num_items << " items");
+    CHECK(over_ideal(power_law(num_items, 10)) <= 1.10);
+  }
 }
 
 TEST_CASE("moves beat a partition by predicted costs that are wrong by 30 %") {
   const World world = log_normal(8, 16, 1, 1);
   const double moved = over_ideal(world);
-  CHECK(moved <= 1.12);
-  CHECK(moved <= 0.95 * mean_over_ideal(without(world), kFirstStep));
+  CHECK(moved <= 1.08);
+  CHECK(moved <= 0.92 * mean_over_ideal(without(world), kFirstStep));
 }
 
 TEST_CASE("messages and bytes of a rank do not grow with the number of ranks") {
@@ -174,7 +179,9 @@ TEST_CASE("tables of simulated steps", "[.][table]") {
     World world = one_slow(num_ranks, 8, 1);
     world.num_steps = 10;
     print_row(std::to_string(num_ranks) + " ranks, 8 items, one +100 %", world);
-    world.slowness = [](int32_t rank, uint64_t) { return rank % 8 == 1 ? 2 : 1; };
-    print_row(std::to_string(num_ranks) + " ranks, every eighth +100 %", world);
+    world.slowness = [](int32_t rank, uint64_t) {
+      return rank % 8 == rank / 8 * 3 % 8 ? 2 : 1;
+    };
+    print_row(std::to_string(num_ranks) + " ranks, one of eight +100 %", world);
   }
 }
