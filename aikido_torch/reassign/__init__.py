@@ -6,7 +6,7 @@
 steps = StepLoader(dataset, batch_size=512, micro_batch_size=16)
 handle = aikido_torch.ddp.register(model, optimizer=optimizer, steps=steps)
 for step in steps:  # one optimizer step
-    for micro_batch in step:  # own micro-batches, then those taken over
+    for micro_batch in step:  # own micro-batches, and those taken over
         loss = loss_of(model, micro_batch.data)
         (loss * micro_batch.weight).backward()
     optimizer.step()

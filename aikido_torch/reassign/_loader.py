@@ -86,7 +86,7 @@ class StepLoader:
         seed: int = 0,
         drop_last: bool = True,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        helpers: int = 3,
+        helpers: int = 4,
         lost: Literal["reissue", "drop"] = "reissue",
         slack: int = 0,
         num_workers: int = 0,

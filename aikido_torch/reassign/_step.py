@@ -80,7 +80,7 @@ State = Literal["new", "open", "over", "broken"]
 
 
 class Step:
-    """Iterable of the micro-batches of this rank: its own, then those taken over.
+    """Iterable of the micro-batches of this rank: its own, and those taken over.
 
     Attributes:
         number: number of the step, from 0; the same on all ranks.

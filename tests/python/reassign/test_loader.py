@@ -258,7 +258,7 @@ def test_facts_name_each_value():
 
 
 def test_repr_names_the_place():
-    assert repr(loader_of()) == "StepLoader(epoch=0, helpers=3, lost='reissue')"
+    assert repr(loader_of()) == "StepLoader(epoch=0, helpers=4, lost='reissue')"
 
 
 # ---- state ----
