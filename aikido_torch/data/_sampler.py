@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler, Sampler
 
+from aikido_torch.data._arguments import check_flag, check_whole
 from aikido_torch.data._choice import Lateness, choose
 from aikido_torch.data._epoch_place import EpochPlace
 from aikido_torch.data._seeds import SeededDataset, length_of, seed_of
@@ -133,9 +134,9 @@ class BackupSampler(Sampler[list[int]]):
             ("rank", self.rank, None),
             ("seed", seed, None),
         ):
-            _check_whole(name, value, least)
-        _check_flag("shuffle", shuffle)
-        _check_flag("drop_last", drop_last)
+            check_whole("BackupSampler", name, value, least)
+        check_flag("BackupSampler", "shuffle", shuffle)
+        check_flag("BackupSampler", "drop_last", drop_last)
         self.dataset = dataset
         self.batch_size = batch_size
         self.policy = policy
@@ -208,9 +209,9 @@ class BackupSampler(Sampler[list[int]]):
         Raises:
             ConfigError: an argument is not a whole number from 0 on.
         """
-        _check_whole("epoch", epoch, 0)
+        check_whole("BackupSampler", "epoch", epoch, 0)
         if first_step is not None:
-            _check_whole("first_step", first_step, 0)
+            check_whole("BackupSampler", "first_step", first_step, 0)
         self.epoch = epoch
         self._place.given_first_step = first_step
         if isinstance(self.dataset, SeededDataset):
@@ -474,22 +475,6 @@ class BackupSampler(Sampler[list[int]]):
             "lookahead as num_workers * prefetch_factor, pass over as many batches as "
             "catch_up() says, and if an epoch was left before its end, "
             "set_epoch(epoch, first_step=...)."
-        )
-
-
-def _check_whole(name: str, value: object, least: int | None) -> None:
-    if type(value) is int and (least is None or value >= least):
-        return
-    from_least = "" if least is None else f", at least {least}"
-    raise ConfigError(
-        f"BackupSampler: {name} is {value!r}; it takes a whole number{from_least}."
-    )
-
-
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ConfigError(
-            f"BackupSampler: {name} is {value!r}; it takes True or False."
         )
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rich.console import Console
 from torch.utils.data import Dataset, default_collate
 
+from aikido_torch.data._arguments import check_flag, check_whole
 from aikido_torch.data._seeds import length_of
 from aikido_torch.errors import ConfigError, InternalError
 from aikido_torch.reassign._costs import Cost, costs_of_list, costs_of_part, joined
@@ -102,15 +103,12 @@ class StepLoader:
             ("seed", seed, 0),
             ("slack", slack, 0),
         ):
-            _check_whole(name, value, least)
+            check_whole("StepLoader", name, value, least)
         for name, flag in (
             *(("shuffle", shuffle), ("drop_last", drop_last)),
             ("debug", debug),
         ):
-            if type(flag) is not bool:
-                raise ConfigError(
-                    f"StepLoader: {name} is {flag!r}; it takes True or False."
-                )
+            check_flag("StepLoader", name, flag)
         if lost not in _LOST:
             raise ConfigError(
                 f"StepLoader: lost is {lost!r}; it takes {' or '.join(_LOST)}."
@@ -157,7 +155,7 @@ class StepLoader:
         Raises:
             ConfigError: it is no whole number from 0 on.
         """
-        _check_whole("epoch", epoch, 0)
+        check_whole("StepLoader", "epoch", epoch, 0)
         self._place.set_epoch(epoch)
 
     def __len__(self) -> int:
@@ -446,14 +444,6 @@ class StepLoader:
         if self._replay is not None:
             return ReplayedItems(rank, self._replay)
         return training.exchange(hosts, helpers) if helpers else OwnItems(rank)
-
-
-def _check_whole(name: str, value: object, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise ConfigError(
-            f"StepLoader: {name} is {value!r}; it takes a whole number, at least "
-            f"{least}."
-        )
 
 
 def _check_sizes(plan: Plan) -> None:
