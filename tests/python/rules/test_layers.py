@@ -128,6 +128,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "recovery",
         "straggler",
     ),
+    "elastic": (*_LEAVES, *_BACKEND, "_calls", "data", "recovery", "straggler"),
     "overlap": (*_LEAVES, "_backend", "ordering", "recovery", "straggler"),
 }
 
