@@ -49,10 +49,15 @@ def test_the_copies_of_stage_2_stay_where_stage_1_had_the_shards():
 
 
 def test_no_state_moves_if_a_copy_becomes_the_shard():
-    second = place(Stage(2), ROLES, 4)
+    second = Placement(("t0", "t0", "t1", "t1"), copies=("r1", "r0", "r1", "r0"))
     first = place(Stage(1), roles_of(2, []), 4, previous=second)
     assert first.owners == second.copies
     assert transfers(first, second, ["r0", "r1"]) == ()
+
+
+def test_an_owner_keeps_the_shard_that_does_not_divide_evenly():
+    before = Placement(("t1", "t0", "t1"), copies=("r1", "r0", "r1"))
+    assert place(Stage(2), ROLES, 3, previous=before) == before
 
 
 def test_a_lost_owner_is_replaced_from_the_copy():
