@@ -29,6 +29,10 @@ COMMANDS = {
         "aikido_torch.pipeline.__main__",
         "Profile a model, cut it into stages, and schedule them.",
     ),
+    "elastic": (
+        "aikido_torch.elastic.__main__",
+        "Run the members of a job on this machine, and replace dead ones.",
+    ),
 }
 
 app = typer.Typer(

@@ -22,7 +22,7 @@ BANNED = {
 # Allowed uses of the same letters: interfaces of other projects, and arithmetic. They
 # are blanked before the search.
 INNOCENT = re.compile(
-    r"num_workers|persistent_workers|worker_init_fn|get_worker_info|nproc.per.node"
+    r"num_workers|wait_for_workers|persistent_workers|worker_init_fn|get_worker_info|nproc.per.node"
     r"|nnodes|node_rank|numa.nodes?|/node/|fx\.Node|request\.node"
     r"|graph\.nodes|find_nodes|all_input_nodes|node_copy|create_node|erase_node"
     r"|round[ -]?(trips?|robin)",
