@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Entry of a process into an elastic job."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from aikido_torch.elastic._batches import Batches
+from aikido_torch.elastic._endpoint import Endpoint
+from aikido_torch.elastic._session import Job
+from aikido_torch.elastic._stages import RELIABLE, TRANSIENT
+from aikido_torch.errors import ConfigError
+from aikido_torch.recovery._state import Stateful
+
+__all__ = ["join"]
+
+
+def join(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: "torch.utils.data.DataLoader[Any]",
+    *,
+    endpoint: str,
+    role: str = TRANSIENT,
+    state: Mapping[str, Stateful] | None = None,
+    job: str = "job",
+    min_members: int = 1,
+    seed: int = 0,
+    timeout: float = 60.0,
+    grace: float = 2.0,
+) -> Job:
+    """Joins a job whose members come and go, and receives its state.
+
+    The first reliable process begins the job with its own state. Each later process
+    receives the state from a member, between two steps, and takes part from then on.
+
+    Args:
+        model: the same on all members. It is not wrapped; hooks sum its gradients.
+        optimizer: of the model's parameters. Its `step` does nothing in a failed step.
+        loader: a DataLoader with a batch size, over a dataset with a length. Each
+            member has one batch of it in each step.
+        endpoint: "host:port" of a `torch.distributed.TCPStore` that outlives the
+            members, such as a store in the agent of a reliable machine.
+        role: "reliable" or "transient", for the life of the process. More than half of
+            the reliable members must survive a death; all transient members may vanish.
+        state: further objects of the training, by name, such as a scheduler.
+        job: name of the job; one endpoint serves several jobs.
+        min_members: members with which the job begins.
+        seed: of the order of the items, the same on all members.
+        timeout: limit of each wait for other members, in seconds.
+        grace: seconds after which a silent member counts as lost. The connection of a
+            dead process breaks at once.
+
+    Returns:
+        The session. `job.steps(until=...)` is the training loop.
+
+    Raises:
+        ConfigError: an argument is wrong, or differs from those of the job.
+        TimedOutError: the members did not come, or nobody admitted this process.
+        PeerLostError: the store does not answer.
+    """
+    if role not in (RELIABLE, TRANSIENT):
+        raise ConfigError(
+            f'elastic.join: role is {role!r}; give "{RELIABLE}" or "{TRANSIENT}".'
+        )
+    batches = Batches(loader)
+    store = Endpoint(endpoint, job)
+    own = _fit_of(model, optimizer, batches, seed)
+    theirs = store.decide("fit", json.dumps(own))
+    _check_fit(own, json.loads(theirs), job, endpoint)
+    session = Job(
+        model,
+        optimizer,
+        batches,
+        state or {},
+        store,
+        role=role,
+        seed=seed,
+        timeout_s=timeout,
+        grace_s=grace,
+    )
+    is_founder = role == RELIABLE and store.decide("founded", session.name) == (
+        session.name
+    )
+    try:
+        if is_founder:
+            session.found(min_members, timeout)
+        else:
+            session.enter_first(timeout)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _fit_of(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Batches,
+    seed: int,
+) -> dict[str, str]:
+    """Facts that must be equal on all members, as text by name."""
+    found = {
+        f"parameter {name}": f"{p.dtype} {list(p.shape)}"
+        for name, p in model.named_parameters()
+    }
+    found["optimizer"] = type(optimizer).__name__
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    found["parameter groups"] = str(sizes)
+    found["dataset"] = f"{batches.num_items} items"
+    found["batch size"] = str(batches.batch_size)
+    found["shuffle"] = str(batches.shuffle)
+    found["seed"] = str(seed)
+    return found
+
+
+def _check_fit(
+    own: Mapping[str, str], theirs: Mapping[str, str], job: str, endpoint: str
+) -> None:
+    for name in (*theirs, *own):
+        here, there = own.get(name, "missing"), theirs.get(name, "missing")
+        if here != there:
+            raise ConfigError(
+                f"elastic.join: {name} is {here} here but {there} in the job {job!r} "
+                f"at {endpoint}; start this process with the model, optimizer and "
+                "data of the job, or give another job name."
+            )

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Jobs of one member in this process; `multiproc/test_elastic.py` has more members."""
+
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+
+from aikido_torch import elastic
+from aikido_torch.elastic import _group
+from aikido_torch.errors import ConfigError, PeerLostError
+
+
+@pytest.fixture
+def address():
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    yield f"127.0.0.1:{store.port}"
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    del store
+
+
+def parts():
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 1)
+    ).double()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def loader():
+    data = torch.randn(20, 4, dtype=torch.double, generator=torch.Generator())
+    return DataLoader(TensorDataset(data, data.sum(1, keepdim=True)), batch_size=4)
+
+
+def train(model, optimizer, batches):
+    for x, y in batches:
+        torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def join(address, model, optimizer, **options):
+    return elastic.join(
+        model, optimizer, loader(), endpoint=address, role="reliable", **options
+    )
+
+
+def test_a_job_of_one_member_trains_like_a_plain_loop(address):
+    model, optimizer = parts()
+    for batch in loader():
+        train(model, optimizer, [batch])
+    own, own_optimizer = parts()
+    job = join(address, own, own_optimizer)
+    for step in job.steps(until=5):
+        assert not step.is_repeat
+        train(job.model, own_optimizer, step)
+    for p, q in zip(
+        model.state_dict().values(), own.state_dict().values(), strict=True
+    ):
+        assert torch.equal(p, q)
+    assert job.events == [("founded", 0, 1)]
+
+
+def fail_once(monkeypatch, at):
+    """The commit of one step fails, as if a member had died."""
+    commit, failed = _group.commit, []
+
+    def failing(step, *args, **options):
+        if step == at and not failed:
+            failed.append(step)
+            raise PeerLostError("rank 1 died", rank=1)
+        return commit(step, *args, **options)
+
+    monkeypatch.setattr(_group, "commit", failing)
+
+
+def test_a_failed_step_is_repeated_and_changes_nothing(address, monkeypatch):
+    wanted, optimizer = parts()
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    batches = [*loader()]
+    torch.manual_seed(1)
+    for batch in batches:
+        train(wanted, optimizer, [batch])
+        schedule.step()
+        torch.rand(1)
+    random = torch.get_rng_state()
+    fail_once(monkeypatch, 2)
+    model, optimizer = parts()
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    job = join(address, model, optimizer, state={"schedule": schedule})
+    torch.manual_seed(1)
+    seen = []
+    for step in job.steps(until=5):
+        seen.append((step.number, step.is_repeat, step.assignment.items))
+        train(job.model, optimizer, step)
+        schedule.step()
+        torch.rand(1)
+    assert [(n, r) for n, r, _ in seen] == [
+        *((0, False), (1, False), (2, False), (2, True), (3, False), (4, False))
+    ]
+    assert seen[2][2] == seen[3][2]
+    for p, q in zip(
+        wanted.state_dict().values(), model.state_dict().values(), strict=True
+    ):
+        assert torch.equal(p, q)
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_a_scheduler_made_before_or_after_works_without_a_warning(address):
+    model, optimizer = parts()
+    before = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    job = join(address, model, optimizer)
+    after = torch.optim.lr_scheduler.StepLR(optimizer, 100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in job.steps(until=3):
+            train(job.model, optimizer, step)
+            before.step()
+            after.step()
+
+
+def test_a_notice_ends_the_loop_after_the_step(address):
+    model, optimizer = parts()
+    job = join(address, model, optimizer)
+    assert not job.evicting
+    numbers = []
+    for step in job.steps(until=9):
+        numbers.append(step.number)
+        if step.number == 1:
+            job.evict()
+            assert job.evicting
+        train(job.model, optimizer, step)
+    assert numbers == [0, 1]
+
+
+def test_a_loop_over_batches_that_ends_early_is_refused(address):
+    model, optimizer = parts()
+    job = join(address, model, optimizer)
+    steps = job.steps(until=3)
+    next(iter(next(steps)))
+    with pytest.raises(ConfigError, match="step 0 ended early"):
+        next(steps)
+    job.close()
+
+
+def test_a_second_loop_over_batches_is_refused(address):
+    model, optimizer = parts()
+    job = join(address, model, optimizer)
+    step = next(job.steps(until=1))
+    train(model, optimizer, step)
+    with pytest.raises(ConfigError, match="train the items twice"):
+        list(step)
+    job.close()
