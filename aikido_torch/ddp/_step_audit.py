@@ -35,7 +35,8 @@ AUDIT_PERIOD = 32
 # n grows. A change of the loop that comes later is seen after 32 steps at most; if a
 # step was replayed without it before that, the digests differ (_state_check.py).
 _FIRST_STEPS = 10
-_PERIODS = ((32, 8), (64, 16))  # n before that step, and AUDIT_PERIOD later
+# n before that step, and AUDIT_PERIOD later.
+_PERIODS = ((_FIRST_STEPS, 1), (32, 8), (64, 16))
 _SAMPLE = 3  # tensors of a step that are examined
 _MOST_BYTES = 64 << 10  # larger tensors are not read
 
@@ -130,16 +131,18 @@ class StepAudit:
         """
         if self._check == "off":
             return sys.maxsize
-        if step < _FIRST_STEPS:
-            return 0
-        return -step % _period(step) if self._has_apply else sys.maxsize
+        if self._has_apply:
+            return 0 if step < _FIRST_STEPS else -step % _period(step)
+        # quiet_period() changes there.
+        return _FIRST_STEPS - step if step < _FIRST_STEPS else sys.maxsize
 
     def quiet_period(self, step: int) -> int:
         """Quiet steps whose number is a multiple of it are examined; 0: none is.
 
         Args:
             step: the first quiet step. Steps from there to the next multiple of
-                `AUDIT_PERIOD` have one period.
+                `AUDIT_PERIOD` have one period, except that the first steps of a
+                training have their own (`steps_before_look`).
         """
         if self._check == "off" or self._has_apply:
             return 0
@@ -209,7 +212,7 @@ class StepAudit:
     # ---- within a step ----
 
     def _is_due(self, step: int) -> bool:
-        return step < _FIRST_STEPS or step % _period(step) == 0
+        return step % _period(step) == 0
 
     def _at_end_of_backward(self) -> None:
         if not self._has_apply:

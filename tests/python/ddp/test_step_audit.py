@@ -294,7 +294,8 @@ ALL = sys.maxsize
 @pytest.mark.parametrize(
     ("check", "has_apply", "step", "before_look", "period"),
     [
-        ("warn", False, 9, 0, 8),
+        ("warn", False, 2, 8, 1),
+        ("warn", False, 9, 1, 1),
         ("warn", False, 10, ALL, 8),
         ("warn", False, 32, ALL, 16),
         ("error", False, 64, ALL, _step_audit.AUDIT_PERIOD),
