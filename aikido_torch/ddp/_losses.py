@@ -78,13 +78,14 @@ class Losses:
 
     Attributes:
         told: a sentence for each loss that was found.
+        has_caught_up: True if the loop has called catch_up().
     """
 
     def __init__(self) -> None:
         self.told: list[str] = []
         self._kinds: set[str] = set()
         self._num_without_catch_up = 0
-        self._has_caught_up = False
+        self.has_caught_up = False
 
     def tell(self, kind: str, text: str, place: tuple[str, int] | None = None) -> None:
         """Warns once per kind, at `place` or at the present line of the user's code."""
@@ -100,11 +101,11 @@ class Losses:
 
     def on_catch_up(self) -> None:
         """The loop has called catch_up()."""
-        self._has_caught_up = True
+        self.has_caught_up = True
 
     def on_own_step(self) -> None:
         """This rank does a step in which the policy may skip."""
-        if self._has_caught_up:
+        if self.has_caught_up:
             return
         self._num_without_catch_up += 1
         if self._num_without_catch_up >= _FORGOTTEN:

@@ -39,11 +39,13 @@ def leave_quiet_steps(handle: "Handle") -> None:
 
 def _may_be_quiet(handle: "Handle") -> bool:
     """True if no option of `register` and no received message needs Python in a
-    step.
+    step. Steps of a loop that has not called catch_up() yet need it: they are counted
+    for a warning.
     """
     exchange = handle._exchange
     return (
         handle._calls.has_own_group
+        and handle._calls.losses.has_caught_up
         and not (handle._policies.excludes or handle._carrying.is_on)
         and handle._backups.sampler is None
         and handle._is_laid_out()

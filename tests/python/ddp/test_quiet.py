@@ -20,7 +20,11 @@ class Handle:
         self._has_lost_step = False
         self._buckets = {0: "", 1: ""}
         self._exchange = SimpleNamespace(has_news=False, awaited=["message"])
-        self._calls = SimpleNamespace(has_own_group=True, on_quiet=self.note_calls)
+        self._calls = SimpleNamespace(
+            has_own_group=True,
+            losses=SimpleNamespace(has_caught_up=True),
+            on_quiet=self.note_calls,
+        )
         self._carrying = SimpleNamespace(is_on=False)
         self._audit = SimpleNamespace(
             steps_before_look=lambda step: until_look,
@@ -81,6 +85,7 @@ def test_no_step_is_quiet_if_something_is_due_in_the_next_one():
         ("", "_has_lost_step", True),
         ("", "is_laid_out", False),
         ("_calls", "has_own_group", False),
+        ("_calls", "losses", SimpleNamespace(has_caught_up=False)),
         ("_carrying", "is_on", True),
         ("_backups", "sampler", "a sampler"),
         ("_batches", "is_plain", False),
