@@ -31,7 +31,7 @@ COMMANDS = {
     ),
     "elastic": (
         "aikido_torch.elastic.__main__",
-        "Run the members of a job on this machine, and replace dead ones.",
+        "Run members of a job whose machines come and go; show and evict them.",
     ),
 }
 
