@@ -25,6 +25,7 @@ INNOCENT = re.compile(
     r"num_workers|wait_for_workers|persistent_workers|worker_init_fn|get_worker_info|nproc.per.node"
     r"|nnodes|node_rank|numa.nodes?|/node/|fx\.Node|request\.node"
     r"|graph\.nodes|find_nodes|all_input_nodes|node_copy|create_node|erase_node"
+    r"|get_node_ip_address|RAY_worker_niceness"
     r"|round[ -]?(trips?|robin)",
     re.IGNORECASE,
 )
