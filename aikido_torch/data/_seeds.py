@@ -18,7 +18,16 @@ from torch.utils.data import Dataset, IterableDataset
 
 from aikido_torch.errors import ConfigError
 
-__all__ = ["SeededDataset", "item_seed", "length_of", "seed_of", "seed_torch"]
+__all__ = [
+    "SeededDataset",
+    "item_seed",
+    "length_of",
+    "read_seeded",
+    "sample_seed",
+    "seed_all",
+    "seed_of",
+    "seed_torch",
+]
 
 T = TypeVar("T", covariant=True)
 
@@ -55,6 +64,18 @@ def seed_torch(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
+
+
+def seed_all(seed: int) -> None:
+    """Seeds the generators of torch, of NumPy if it is imported, and of `random`."""
+    _seed_host(seed)
+    seed_torch(seed)
+
+
+def _seed_host(seed: int) -> None:
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):  # if not imported, it draws no numbers
+        numpy.random.seed(seed % (1 << 32))
 
 
 def _mixed(*parts: object) -> int:
@@ -136,19 +157,30 @@ class SeededDataset(Dataset[T]):
 
     def __getitems__(self, indices: Sequence[Any]) -> list[T]:
         """The samples of a batch. The generators get their old states back once."""
-        epoch, found = self.epoch, []
         with _kept_states():
-            for index in indices:
-                _seed_all(_mixed("sample", self.seed, epoch, int(index)))
-                found.append(self.dataset[index])
-        return found
+            epoch = self.epoch
+            seeds = [sample_seed(self.seed, epoch, index) for index in indices]
+            return read_seeded(self.dataset, indices, seeds)
 
 
-def _seed_all(seed: int) -> None:
-    random.seed(seed)
-    if numpy := sys.modules.get("numpy"):  # if not imported, it draws no numbers
-        numpy.random.seed(seed % (1 << 32))
-    torch.default_generator.manual_seed(seed)
+def sample_seed(seed: int, epoch: int, index: Any) -> int:
+    """The seed of all random numbers of one sample of a `SeededDataset`."""
+    return _mixed("sample", seed, epoch, int(index))
+
+
+def read_seeded(
+    dataset: Dataset[T], indices: Sequence[Any], seeds: Sequence[int]
+) -> list[T]:
+    """Samples, each read after its seed was set. The generators stay changed.
+
+    To keep their states takes many times as long as to seed them.
+    """
+    found = []
+    for index, seed in zip(indices, seeds, strict=True):
+        _seed_host(seed)
+        torch.default_generator.manual_seed(seed)
+        found.append(dataset[index])
+    return found
 
 
 @contextlib.contextmanager

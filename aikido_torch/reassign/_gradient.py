@@ -42,6 +42,7 @@ class StepGradient:
 
     Attributes:
         device: device of the first parameter.
+        is_on_gpu: True if the device computes behind the calls, on a stream.
         computed_at: when the last backward computed the gradient of a parameter near an
             end of the model, by `time.monotonic()`. The wait for other ranks follows.
     """
@@ -53,6 +54,7 @@ class StepGradient:
         self._set_weight = set_weight
         self._parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.device = next(model.module.parameters()).device
+        self.is_on_gpu = self.device.type == "cuda"
         self.computed_at = 0.0
         self._divisor = 1.0
         # Sizes of the items in the sum, and of the item of the next backward.
@@ -82,7 +84,9 @@ class StepGradient:
         self._sizes.append(size)
         if is_last:
             self._finish_sum()
-        self._model.require_backward_grad_sync = self._is_summed = is_last
+        self._is_summed = is_last
+        if self._model.require_backward_grad_sync != is_last:  # to set it takes long
+            self._model.require_backward_grad_sync = is_last
         self._is_in_backward = self._has_begun = self._has_ended = False
         return size / self._divisor
 

@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["Plan", "label_of", "place_of"]
+__all__ = ["Item", "Plan", "label_of", "place_of"]
 
 _NUMBER_BITS = 32
+# Steps whose costs a plan remembers: a step takes lost items of a few earlier ones.
+_KNOWN_STEPS = 16
 
 
 def label_of(epoch: int, number: int) -> int:
@@ -28,6 +30,23 @@ def label_of(epoch: int, number: int) -> int:
 def place_of(label: int) -> tuple[int, int]:
     """Epoch and number of an item."""
     return label >> _NUMBER_BITS, label & ((1 << _NUMBER_BITS) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of a plan.
+
+    Attributes:
+        label: its name; see `label_of`.
+        indices: its samples, by their index in the dataset.
+        size: number of samples in whole micro-batches; 1.0 if the item is whole.
+        cost: predicted cost; the size if the plan has no costs.
+    """
+
+    label: int
+    indices: list[int]
+    size: float
+    cost: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,6 +91,11 @@ class Plan:
         end = min(first + self.items_per_step, num_items)
         return [label_of(epoch, number) for number in range(first, end)]
 
+    def item(self, label: int) -> Item:
+        """The item with this name."""
+        cost = self.cost_of(label)
+        return Item(label, self.indices_of(label), self.size_of(label), cost)
+
     def indices_of(self, label: int) -> list[int]:
         """Samples of an item, by their index in the dataset."""
         epoch, number = place_of(label)
@@ -90,7 +114,9 @@ class Plan:
         """Predicted cost of an item: the sum over its samples."""
         if self.costs is None:
             return self.size_of(label)
-        return float(self.costs[self.indices_of(label)].sum())
+        epoch, number = place_of(label)
+        step, place = divmod(number, self.items_per_step)
+        return self._costs_of(epoch, step)[place]
 
     def lists_of(self, epoch: int, step: int) -> list[list[int]]:
         """The items that each rank begins the step with, larger costs first.
@@ -102,11 +128,25 @@ class Plan:
         labels = self.items_of(epoch, step)
         if self.costs is None:
             return list(_blocks(labels, self.num_ranks))
-        return _longest_first(labels, self.in_order, self.cost_of, self.num_ranks)
+        return _longest_first(labels, self._costs_of(epoch, step), self.num_ranks)
 
     def in_order(self, labels: Sequence[int]) -> list[int]:
         """The items with larger costs first; equal costs in the order of labels."""
         return sorted(labels, key=lambda label: (-self.cost_of(label), label))
+
+    @functools.cached_property
+    def _costs_of(self) -> Callable[[int, int], list[float]]:
+        """Function of epoch and step: costs of the items."""
+        return functools.lru_cache(maxsize=_KNOWN_STEPS)(self._read_costs)
+
+    def _read_costs(self, epoch: int, step: int) -> list[float]:
+        assert self.costs is not None
+        first = step * self.batch_size
+        end = min(first + self.batch_size, self.num_samples)
+        costs = self.costs[self._permutation(epoch)[first:end].numpy()]
+        begins = range(0, end - first, self.micro_batch_size)
+        found: list[float] = np.add.reduceat(costs, begins).tolist()
+        return found
 
     def _permutation(self, epoch: int) -> torch.Tensor:
         return _permutation(self.num_samples, self.seed + epoch, self.shuffle)
@@ -131,16 +171,14 @@ def _blocks(labels: Sequence[int], num_ranks: int) -> Iterator[list[int]]:
 
 
 def _longest_first(
-    labels: Sequence[int],
-    in_order: Callable[[Sequence[int]], list[int]],
-    cost_of: Callable[[int], float],
-    num_ranks: int,
+    labels: Sequence[int], costs: Sequence[float], num_ranks: int
 ) -> list[list[int]]:
     """Graham's rule: longest processing time first (SIAM J. Appl. Math. 17, 1969)."""
     lists: list[list[int]] = [[] for _ in range(num_ranks)]
     loads = [(0.0, rank) for rank in range(num_ranks)]
-    for label in in_order(labels):
+    in_order = sorted(range(len(labels)), key=lambda place: (-costs[place], place))
+    for place in in_order:
         load, rank = loads[0]
-        lists[rank].append(label)
-        heapq.heapreplace(loads, (load + cost_of(label), rank))
+        lists[rank].append(labels[place])
+        heapq.heapreplace(loads, (load + costs[place], rank))
     return lists

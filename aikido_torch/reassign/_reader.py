@@ -3,21 +3,36 @@
 """Reads the samples of an item, with the same augmentation on every rank."""
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import multiprocessing
 from torch.utils.data import Dataset
 
-from aikido_torch.data._seeds import SeededDataset
-from aikido_torch.reassign._plan import Plan, place_of
+from aikido_torch.data._seeds import SeededDataset, read_seeded, sample_seed
+from aikido_torch.reassign._plan import Item, place_of
 
 __all__ = ["ItemReader"]
 
 # Items that each process reads ahead of the training thread.
 _AHEAD = 2
+
+
+@dataclass(frozen=True)
+class _Source:
+    dataset: Dataset[Any]
+    seed: int
+    collate: Callable[[list[Any]], Any]
+
+    def seeds_of(self, item: Item) -> list[int]:
+        epoch, _ = place_of(item.label)
+        return [sample_seed(self.seed, epoch, index) for index in item.indices]
+
+    def read(self, indices: list[int], seeds: list[int]) -> Any:
+        return self.collate(read_seeded(self.dataset, indices, seeds))
 
 
 class ItemReader:
@@ -39,75 +54,65 @@ class ItemReader:
     ) -> None:
         if isinstance(dataset, SeededDataset):
             seed, dataset = dataset.seed, dataset.dataset
-        self._dataset = SeededDataset(dataset, seed=seed)
-        self._collate = collate
+        self._source = _Source(dataset, seed, collate)
         self._most_ahead = num_workers * _AHEAD
-        self._expected: list[int] = []  # not begun, last one first
-        self._ahead: dict[int, Future[Any]] = {}
+        self._seeds: dict[int, list[int]] = {}  # of the expected items, by label
+        self._expected: list[Item] = []  # not begun, last one first
+        self._ahead: dict[int, Future[Any]] = {}  # by label
         self._pool: ProcessPoolExecutor | None = None
         if num_workers:
             self._pool = ProcessPoolExecutor(
                 num_workers,
                 mp_context=multiprocessing.get_context(),
                 initializer=_begin_process,
-                initargs=(self._dataset, collate),
+                initargs=(self._source,),
             )
             end = self._pool.shutdown
             weakref.finalize(self, end, wait=False, cancel_futures=True)
 
     def sample(self, index: int) -> Any:
         """A sample as the first epoch has it."""
-        self._dataset.set_epoch(0)
-        return self._dataset[index]
+        return SeededDataset(self._source.dataset, seed=self._source.seed)[index]
 
-    def expect(self, plan: Plan, labels: Iterable[int]) -> None:
+    def expect(self, items: Sequence[Item]) -> None:
         """These items are probably read next, in this order."""
-        self._expected = [*labels][::-1]
-        for label in self._ahead.keys() - self._expected:
+        self._seeds = {item.label: self._source.seeds_of(item) for item in items}
+        self._expected = [*reversed(items)]
+        for label in self._ahead.keys() - self._seeds.keys():
             self._ahead.pop(label).cancel()
-        self._read_ahead(plan)
+        self._read_ahead()
 
-    def read(self, plan: Plan, label: int) -> tuple[Any, list[int]]:
-        """Data of the item, and the indices of its samples."""
-        indices = plan.indices_of(label)
-        future = self._ahead.pop(label, None)
-        self._read_ahead(plan)
+    def read(self, item: Item) -> Any:
+        """Data of the item.
+
+        The generators of torch, NumPy and `random` may have other states afterwards.
+        """
+        future = self._ahead.pop(item.label, None)
+        self._read_ahead()
         if future is not None:
-            return future.result(), indices
-        return _read(self._dataset, self._collate, place_of(label)[0], indices), indices
+            return future.result()
+        seeds = self._seeds.get(item.label) or self._source.seeds_of(item)
+        return self._source.read(item.indices, seeds)
 
-    def _read_ahead(self, plan: Plan) -> None:
+    def _read_ahead(self) -> None:
         if self._pool is None:
             return
         while self._expected and len(self._ahead) < self._most_ahead:
-            label = self._expected.pop()
-            epoch, indices = place_of(label)[0], plan.indices_of(label)
-            self._ahead[label] = self._pool.submit(_read_in_process, epoch, indices)
+            item = self._expected.pop()
+            self._ahead[item.label] = self._pool.submit(
+                _read_in_process, item.indices, self._seeds[item.label]
+            )
 
 
-def _read(
-    dataset: SeededDataset[Any],
-    collate: Callable[[list[Any]], Any],
-    epoch: int,
-    indices: list[int],
-) -> Any:
-    dataset.set_epoch(epoch)
-    return collate(dataset.__getitems__(indices))
+# Source of the data in a process that reads ahead.
+_given: _Source
 
 
-# Dataset and collate function that this process was started with.
-_given: tuple[SeededDataset[Any], Callable[[list[Any]], Any]]
-
-
-def _begin_process(
-    dataset: SeededDataset[Any], collate: Callable[[list[Any]], Any]
-) -> None:
+def _begin_process(source: _Source) -> None:
     global _given
-    # Its own epoch: the dataset of the training thread shares its memory.
-    own = SeededDataset(dataset.dataset, seed=dataset.seed)
-    _given = (own, collate)
+    _given = source
     torch.set_num_threads(1)
 
 
-def _read_in_process(epoch: int, indices: list[int]) -> Any:
-    return _read(*_given, epoch, indices)
+def _read_in_process(indices: list[int], seeds: list[int]) -> Any:
+    return _given.read(indices, seeds)

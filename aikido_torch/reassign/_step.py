@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import torch
 
-from aikido_torch.data._seeds import item_seed, seed_of, seed_torch
+from aikido_torch.data._seeds import item_seed, seed_all, seed_of
 from aikido_torch.errors import AikidoError, ConfigError
 from aikido_torch.reassign._gradient import StepGradient
 from aikido_torch.reassign._items import Claim, Exchange
 from aikido_torch.reassign._pending import PendingItems
-from aikido_torch.reassign._plan import Plan, place_of
+from aikido_torch.reassign._plan import Item, Plan, place_of
 from aikido_torch.reassign._proof import RankLists
 from aikido_torch.reassign._reader import ItemReader
 from aikido_torch.reassign._training import Training
@@ -101,13 +101,18 @@ class Step:
         self.computed: list[tuple[int, int]] = []
         self.seconds = 0.0
         self.knew_last = False
-        costs = [*map(parts.plan.cost_of, labels)]
-        self.cost_begun, self.cost_computed = sum(costs), 0.0
         self._epoch = epoch
-        self._running: Claim | None = None  # the loop computes it
+        self._rank, _ = parts.training.place
+        self._timeout_s = parts.training.timeout_s
+        # All own items at once: code that runs between two computations is cold.
+        self._items = {label: self._find(label) for label in labels}
+        items = [item for item, _ in self._items.values()]
+        costs = [item.cost for item in items]
+        self.cost_begun, self.cost_computed = sum(costs), 0.0
+        self._running: tuple[Claim, Item] | None = None  # the loop computes it
         self._began_at = 0.0
-        parts.gradient.begin(map(parts.plan.size_of, labels))
-        parts.reader.expect(parts.plan, labels)
+        parts.gradient.begin(item.size for item in items)
+        parts.reader.expect(items)
         parts.exchange.begin(number, labels, costs)
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -124,7 +129,7 @@ class Step:
         try:
             while (claim := self._next()) is not None:
                 yield self._micro_batch(claim)
-                self._on_computed(claim)
+                self._on_computed()
                 if claim.is_last:
                     break
             self._end()
@@ -137,28 +142,32 @@ class Step:
             self._leave()
             raise
 
+    def _find(self, label: int) -> tuple[Item, int]:
+        """An item, and the seed of its random numbers."""
+        plan, seed = self._parts.plan, self._parts.seed
+        return plan.item(label), item_seed(seed, *place_of(label))
+
     def _next(self) -> Claim | None:
-        parts = self._parts
-        claim = parts.exchange.claim(parts.training.timeout_s)
+        claim = self._parts.exchange.claim(self._timeout_s)
         self._began_at = time.monotonic()
         return claim
 
     def _micro_batch(self, claim: Claim) -> MicroBatch:
-        parts = self._parts
-        data, indices = parts.reader.read(parts.plan, claim.label)
-        seed_torch(item_seed(parts.seed, *place_of(claim.label)))
-        size = parts.plan.size_of(claim.label)
-        weight = parts.gradient.before(size, is_last=claim.is_last)
-        self._running = claim
+        parts, label, owner = self._parts, claim.label, claim.owner
+        item, seed = self._items.get(label) or self._find(label)
+        data = parts.reader.read(item)
+        seed_all(seed)
+        weight = parts.gradient.before(item.size, is_last=claim.is_last)
+        self._running = claim, item
         if claim.is_last:
-            self._publish([*self.computed, (claim.owner, claim.label)])
+            self._publish([*self.computed, (owner, label)])
         return MicroBatch(
             data=data,
             weight=weight,
-            indices=indices,
-            owner=claim.owner,
-            label=claim.label,
-            is_taken=claim.owner != parts.training.place[0],
+            indices=item.indices,
+            owner=owner,
+            label=label,
+            is_taken=owner != self._rank,
         )
 
     def _publish(self, computed: Sequence[tuple[int, int]]) -> None:
@@ -173,19 +182,20 @@ class Step:
             )
             parts.training.publish(self.number, lists)
 
-    def _on_computed(self, claim: Claim) -> None:
-        cost = self._parts.plan.cost_of(claim.label)
-        seconds = self._seconds_of(cost, is_last=claim.is_last)
+    def _on_computed(self) -> None:
+        assert self._running is not None
+        claim, item = self._running
         self._running = None
-        self.computed.append((claim.owner, claim.label))
-        self.cost_computed += cost
+        seconds = self._seconds_of(item.cost, is_last=claim.is_last)
+        self.computed.append((claim.owner, item.label))
+        self.cost_computed += item.cost
         self.seconds += seconds
         self._parts.exchange.finished(seconds)
 
     def _seconds_of(self, cost: float, *, is_last: bool) -> float:
         """Time of the item that was just computed, without the wait for the sums."""
         gradient = self._parts.gradient
-        if gradient.device.type != "cuda":
+        if not gradient.is_on_gpu:
             end = gradient.computed_at if is_last else time.monotonic()
             return max(0.0, end - self._began_at)
         if is_last and self.cost_computed:
@@ -199,15 +209,14 @@ class Step:
         """All items are in the gradient of this rank."""
         parts = self._parts
         self.state = "over"
-        own = parts.training.place[0]
-        mine = [label for owner, label in self.computed if owner == own]
+        mine = [label for owner, label in self.computed if owner == self._rank]
         parts.pending.send(self.number, mine)
         self.knew_last = parts.gradient.is_summed
         if not self.knew_last:
             self._publish(self.computed)
         parts.gradient.end()
         # Random numbers of the optimizer are equal on all ranks.
-        seed_torch(seed_of(parts.seed, self._epoch, self.number, 0))
+        seed_all(seed_of(parts.seed, self._epoch, self.number, 0))
 
     def _leave(self) -> None:
         """The loop leaves the step with items that are not computed."""
@@ -218,7 +227,7 @@ class Step:
             self._break()
             return
         if self._running is not None and not gradient.undo():
-            self._on_computed(self._running)
+            self._on_computed()
         self._give_back()
         self._end()
 
@@ -228,8 +237,7 @@ class Step:
             return
         self.state = "broken"
         self._parts.training.model.require_backward_grad_sync = True
-        own = self._parts.training.place[0]
-        mine = [label for owner, label in self.computed if owner == own]
+        mine = [label for owner, label in self.computed if owner == self._rank]
         self._parts.pending.send(self.number, mine)
         self._give_back()
 

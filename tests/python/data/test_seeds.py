@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from aikido_torch.data import SeededDataset, seed_of
-from aikido_torch.data._seeds import item_seed, seed_torch
+from aikido_torch.data._seeds import (
+    item_seed,
+    read_seeded,
+    sample_seed,
+    seed_all,
+    seed_torch,
+)
 from aikido_torch.errors import ConfigError
 
 
@@ -47,6 +53,23 @@ def test_a_seed_sets_the_generator_of_torch():
     seed_torch(5)
     drawn = torch.rand(2)
     assert torch.equal(drawn, torch.rand(2, generator=torch.Generator().manual_seed(5)))
+
+
+def test_a_seed_sets_all_generators():
+    def drawn():
+        seed_all((1 << 62) + 5)
+        return float(torch.rand(())), float(np.random.rand()), random.random()
+
+    assert drawn() == drawn()
+
+
+def test_samples_are_those_of_a_seeded_dataset():
+    dataset = SeededDataset(Augmented(), seed=5)
+    dataset.set_epoch(2)
+    seeds = [sample_seed(5, 2, index) for index in (7, 3)]
+    samples = read_seeded(Augmented(), [7, 3], seeds)
+    for own, other in zip(samples, dataset.__getitems__([7, 3]), strict=True):
+        assert torch.equal(own, other)
 
 
 def test_seeds_do_not_change_between_machines_or_versions():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler
 
-from aikido_torch.reassign._plan import Plan, label_of, place_of
+from aikido_torch.reassign._plan import Item, Plan, label_of, place_of
 
 
 def plan_of(num_samples=48, num_ranks=3, items=6, micro=2, costs=None, **options):
@@ -58,6 +58,10 @@ def test_the_lists_of_an_epoch_have_each_sample_once(plan, epoch):
             assert place_of(label)[0] == epoch
             indices = plan.indices_of(label)
             assert len(indices) == plan.size_of(label) * plan.micro_batch_size
+            cost = plan.size_of(label)
+            if plan.costs is not None:
+                cost = pytest.approx(sum(plan.costs[indices]))
+            assert plan.item(label) == Item(label, indices, plan.size_of(label), cost)
             counts[indices] += 1
     if plan.drop_last:
         assert counts.max() == 1

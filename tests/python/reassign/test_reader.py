@@ -30,23 +30,20 @@ class Noisy(Dataset):
 
 
 def test_an_item_has_the_same_augmentation_on_each_reader():
-    label = label_of(3, 4)
-    data, indices = ItemReader(Noisy(), 7, default_collate).read(PLAN, label)
-    assert indices == PLAN.indices_of(label)
-    assert data.floor().tolist() == indices
+    item = PLAN.item(label_of(3, 4))
+    data = ItemReader(Noisy(), 7, default_collate).read(item)
+    assert data.floor().tolist() == item.indices
     other = ItemReader(Noisy(), 7, default_collate)
-    other.read(PLAN, label_of(5, 1))
-    assert torch.equal(other.read(PLAN, label)[0], data)
-    assert not torch.equal(
-        ItemReader(Noisy(), 8, default_collate).read(PLAN, label)[0], data
-    )
+    other.read(PLAN.item(label_of(5, 1)))
+    assert torch.equal(other.read(item), data)
+    assert not torch.equal(ItemReader(Noisy(), 8, default_collate).read(item), data)
 
 
 def test_the_augmentation_differs_between_epochs():
     reader = ItemReader(Noisy(), 0, list)
+    items = [PLAN.item(label_of(epoch, 0)) for epoch in range(30)]
     in_order = [
-        dict(zip(*reversed(reader.read(PLAN, label_of(epoch, 0))), strict=True))
-        for epoch in range(30)
+        dict(zip(item.indices, reader.read(item), strict=True)) for item in items
     ]
     index = next(iter(in_order[0]))
     values = [float(each[index]) for each in in_order if index in each]
@@ -54,23 +51,20 @@ def test_the_augmentation_differs_between_epochs():
 
 
 def test_a_seeded_dataset_keeps_its_seed():
-    label = label_of(0, 1)
+    item = PLAN.item(label_of(0, 1))
     seeded = ItemReader(SeededDataset(Noisy(), seed=4), 9, default_collate)
     plain = ItemReader(Noisy(), 4, default_collate)
-    assert torch.equal(seeded.read(PLAN, label)[0], plain.read(PLAN, label)[0])
+    assert torch.equal(seeded.read(item), plain.read(item))
 
 
-def test_reading_leaves_the_generators_alone():
-    before = torch.get_rng_state()
-    ItemReader(Noisy(), 0, default_collate).read(PLAN, 0)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_sample_is_that_of_the_first_epoch():
+def test_a_sample_is_that_of_the_first_epoch_and_leaves_the_generators_alone():
     reader = ItemReader(Noisy(), 0, list)
-    (first, _), indices = reader.read(PLAN, 0)
-    reader.read(PLAN, label_of(9, 0))
-    assert reader.sample(indices[0]) == first
+    item = PLAN.item(0)
+    first, _ = reader.read(item)
+    reader.read(PLAN.item(label_of(9, 0)))
+    before = torch.get_rng_state()
+    assert reader.sample(item.indices[0]) == first
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 class Counted(Noisy):
@@ -81,24 +75,23 @@ class Counted(Noisy):
 
 
 def test_processes_read_the_same_data_ahead():
-    labels = [label_of(epoch, number) for epoch in (0, 4) for number in range(6)]
+    items = [PLAN.item(label_of(epoch, n)) for epoch in (0, 4) for n in range(6)]
     plain = ItemReader(Counted(), 7, default_collate)
     reader = ItemReader(Counted(), 7, default_collate, num_workers=2)
-    reader.expect(PLAN, labels)
+    reader.expect(items)
     assert len(reader._ahead) == 4
     pids = set()
-    for label in labels[:8]:
-        (data, pid), indices = reader.read(PLAN, label)
-        (expected, _), indices_expected = plain.read(PLAN, label)
-        assert indices == indices_expected
-        assert torch.equal(data, expected)
+    for item in items[:8]:
+        data, pid = reader.read(item)
+        assert torch.equal(data, plain.read(item)[0])
         pids |= {*pid.tolist()}
     assert os.getpid() not in pids
     # An item that was not expected, such as an item of another rank.
-    (data, pid), _ = reader.read(PLAN, label_of(9, 1))
-    assert torch.equal(data, plain.read(PLAN, label_of(9, 1))[0][0])
+    other = PLAN.item(label_of(9, 1))
+    data, pid = reader.read(other)
+    assert torch.equal(data, plain.read(other)[0])
     assert {*pid.tolist()} == {os.getpid()}
-    reader.expect(PLAN, [])
+    reader.expect([])
     assert reader._ahead == {}
 
 
@@ -112,6 +105,6 @@ def test_an_error_of_a_process_is_raised():
             return fail(index)
 
     reader = ItemReader(Failing(), 0, default_collate, num_workers=1)
-    reader.expect(PLAN, [0])
+    reader.expect([PLAN.item(0)])
     with pytest.raises(ArithmeticError):
-        reader.read(PLAN, 0)
+        reader.read(PLAN.item(0))

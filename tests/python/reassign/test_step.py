@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -99,16 +102,20 @@ def test_a_step_gives_its_items(parts):
 
 
 def test_random_numbers_follow_the_item(parts):
+    def draw():
+        return float(torch.rand(())), float(np.random.rand()), random.random()
+
     drawn = {}
     for micro_batch in step_of(parts):
-        drawn[micro_batch.label] = torch.rand(3)
+        drawn[micro_batch.label] = draw()
         backward(parts, micro_batch)
-    after = torch.rand(3)
+    after = draw()
     torch.manual_seed(77)
     for micro_batch in step_of(parts, [2, 0]):
-        assert torch.equal(torch.rand(3), drawn[micro_batch.label])
+        assert draw() == drawn[micro_batch.label]
+        draw()
         backward(parts, micro_batch)
-    assert torch.equal(torch.rand(3), after)
+    assert draw() == after
 
 
 @pytest.mark.parametrize("is_computed", [True, False])
