@@ -13,6 +13,7 @@ from aikido_torch.errors import ConfigError
 __all__ = [
     "CALL_WATCH",
     "LINKS",
+    "LOST_ITEMS",
     "PIPELINE",
     "PIPELINE_FAILURE",
     "RANGES",
@@ -74,6 +75,9 @@ LINKS = TagRange("the link measurement", "aikido_torch/_links.py", 0x6000_0000, 
 REASSIGN = TagRange(
     "an exchange of items", "csrc/engine/reassign_exchange.cpp", 0x6100_0000, 2**16
 )
+LOST_ITEMS = TagRange(
+    "items of dead ranks", "aikido_torch/ddp/_survivor_mail.py", 0x6101_0000, 2**20
+)
 CALL_WATCH = TagRange(
     "the call watch", "aikido_torch/ddp/_call_watch.py", 0x6168_0000, 2**16
 )
@@ -90,6 +94,7 @@ RANGES = (
     PIPELINE,
     LINKS,
     REASSIGN,
+    LOST_ITEMS,
     CALL_WATCH,
     STATE_TRANSFER,
     PIPELINE_FAILURE,

@@ -126,7 +126,7 @@ def register(
         carries_late=late == "carry",
         slack=slack_of(slack, steps),
     )
-    return _installed(handle, model, backups, steps)
+    return _installed(handle, model, backups, steps, agreed.number)
 
 
 def _values(
@@ -214,6 +214,7 @@ def _installed(
     model: DistributedDataParallel,
     backups: Backups,
     steps: StepLoader | None,
+    number: int,
 ) -> Handle:
     backups.install(model, handle._collect, handle._on_forward)
     if steps is None:
@@ -225,7 +226,8 @@ def _installed(
     _install_hook(model, handle)
     _registered.add(model)
     if steps is not None:
-        steps.follow(StepTraining(model, handle, handle._user_step.optimizer))
+        optimizer = handle._user_step.optimizer
+        steps.follow(StepTraining(model, handle, optimizer, number))
     return handle
 
 

@@ -20,6 +20,7 @@ from aikido_torch import _C
 from aikido_torch._backend import backend_of, was_met_at_store
 from aikido_torch._hook import Hook
 from aikido_torch.ddp._handle import Handle
+from aikido_torch.ddp._survivor_mail import SurvivorMail
 from aikido_torch.reassign import StepLoader
 from aikido_torch.reassign._items import Exchange
 from aikido_torch.reassign._proof import RankLists
@@ -106,6 +107,7 @@ class StepTraining:
         model: the registered model, which keeps its handle alive.
         handle: its handle.
         optimizer: optimizer of the loop.
+        number: equal on all ranks, and different for each model of a group.
     """
 
     def __init__(
@@ -113,11 +115,13 @@ class StepTraining:
         model: DistributedDataParallel,
         handle: Handle,
         optimizer: torch.optim.Optimizer,
+        number: int,
     ) -> None:
         self.model = model
         self._handle = handle
         self._optimizer = optimizer
         self._backend = handle._backend
+        self._mail = SurvivorMail(self._backend, number)
 
     @cached_property
     def _store(self) -> Store:
@@ -176,6 +180,21 @@ class StepTraining:
         if not self._store.check([_key(step, rank)]):
             return None
         return RankLists(**json.loads(self._store.get(_key(step, rank))))
+
+    def gone(self) -> tuple[Collection[int], int]:
+        """Ranks that have left or died, and the first step without them."""
+        gone = self._backend.gone
+        # A rank that is gone has called no step that no rank is known to have called.
+        calls = self._backend.called_ahead
+        return gone, self.steps + -(-calls // max(1, len(self._handle._buckets)))
+
+    def tell_of(self, dead: int, ranks: list[int], numbers: list[int]) -> None:
+        """Sends whole numbers about a dead rank to some ranks. Never waits."""
+        self._mail.send(dead, ranks, numbers)
+
+    def told_of(self, dead: int, rank: int) -> list[int] | None:
+        """Numbers of `rank` about a dead rank; None: not here yet. Never waits."""
+        return self._mail.receive(dead, rank)
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank. All ranks call it together."""

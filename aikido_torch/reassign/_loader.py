@@ -29,6 +29,7 @@ from aikido_torch.reassign._reader import ItemReader
 from aikido_torch.reassign._report import plot, report, summary_of
 from aikido_torch.reassign._state import pending_of, read_state, write_state
 from aikido_torch.reassign._step import Step, StepParts
+from aikido_torch.reassign._survivors import Survivors
 from aikido_torch.reassign._training import Training
 
 __all__ = ["StepLoader"]
@@ -134,6 +135,7 @@ class StepLoader:
         self._place = LoopPlace(self._plan.steps_per_epoch)
         self._pending = PendingItems(reissues=lost == "reissue")
         self._parts: StepParts | None = None
+        self._survivors: Survivors | None = None
         self._step: Step | None = None
         self._loaded: Mapping[str, Any] | None = None
         self._log = AssignmentLog()
@@ -183,10 +185,10 @@ class StepLoader:
             self._check_counted(now)
             self._note_outcomes(parts, now)
             for missed in place.move_to(now):
-                lists = parts.plan.lists_of(place.epoch, missed)
-                parts.pending.lose(lists[training.place[0]])
+                parts.pending.lose(self._own_items(missed))
             if place.is_at_end:
                 return
+            self._needed_survivors().on_top(now)
             self._step = self._begin(parts)
             yield self._step
             self._check_step()
@@ -195,12 +197,22 @@ class StepLoader:
 
     def _begin(self, parts: StepParts) -> Step:
         place, plan = self._place, parts.plan
-        own = plan.lists_of(place.epoch, place.step)[parts.training.place[0]]
+        own = self._own_items(place.step)
         labels = plan.in_order(own + parts.pending.take(len(own)))
         number = parts.training.steps
         if self._replay is not None:
             labels = [*self._replay.counted(number).begun]
         return Step(parts, number, place.epoch, labels)
+
+    def _own_items(self, step: int) -> list[int]:
+        """Items of this rank in a step of the epoch, without pending ones."""
+        place = self._place
+        number = place.number_of(step)
+        return self._needed_survivors().begin_step(number, place.epoch, step)
+
+    def _needed_survivors(self) -> Survivors:
+        assert self._survivors is not None, "follow() has made it with the parts"
+        return self._survivors
 
     def _record(self, parts: StepParts, step: Step) -> None:
         """Adds a step to the log, once its micro-batches are consumed."""
@@ -231,6 +243,7 @@ class StepLoader:
             # A copied state may have the items of the other ranks.
             contributors = {*range(size)} - {rank} if found is None else found
             parts.exchange.outcome(step, sorted(contributors))
+            self._needed_survivors().on_outcome(found)
             parts.pending.on_outcome(step, has_counted=rank in contributors)
             self._log.on_outcome(step, has_counted=rank in contributors)
         for loss in parts.exchange.take_losses():
@@ -433,6 +446,7 @@ class StepLoader:
             seed=self._plan.seed,
             proves=self.debug,
         )
+        self._survivors = Survivors(training, self._plan, self._log, self._pending)
         self._num_proved = training.steps
         if self._loaded is not None:
             self._pending.resume(pending_of(self._loaded, rank))

@@ -73,6 +73,10 @@ class LoopPlace:
         self.step = max(self.step, at)
         return missed
 
+    def number_of(self, step: int) -> int:
+        """Number of step `step` of the present epoch, counted since the start."""
+        return self._first_step + step
+
     def _steps_before(self, now: int) -> int:
         return min(now - self._first_step, self._steps_per_epoch)
 

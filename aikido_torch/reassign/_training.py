@@ -50,6 +50,18 @@ class Training(Protocol):
     def published(self, step: int, rank: int) -> RankLists | None:
         """The lists of a contributor of `step`; None: it is long ago. Never waits."""
 
+    def gone(self) -> tuple[Collection[int], int]:
+        """Ranks that have left or died, and the first step without them.
+
+        They contribute to no step from that one on.
+        """
+
+    def tell_of(self, dead: int, ranks: list[int], numbers: list[int]) -> None:
+        """Sends whole numbers about a dead rank to some ranks. Never waits."""
+
+    def told_of(self, dead: int, rank: int) -> list[int] | None:
+        """Numbers of `rank` about a dead rank; None: not here yet. Never waits."""
+
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank. All ranks call it together."""
 

@@ -61,12 +61,13 @@ def test_facts_of_no_loader():
 
 def test_contributors_of_own_and_copied_steps(group_of_one):
     model, optimizer, handle = register()
-    training = StepTraining(model, handle, optimizer)
+    training = StepTraining(model, handle, optimizer, 0)
     assert training.place == (0, 1)
     assert training.timeout_s > 0
     assert training.contributors(0) == ()
     model(SAMPLES).sum().backward()
     assert training.steps == 1
+    assert training.gone() == ([], 1)
     assert training.contributors(0) == {0}
     handle._book.counters(0).skipped[0] = 1
     assert training.contributors(0) == set()
@@ -76,7 +77,7 @@ def test_contributors_of_own_and_copied_steps(group_of_one):
 
 def test_lists_are_published_and_forgotten(group_of_one):
     model, optimizer, handle = register()
-    training = StepTraining(model, handle, optimizer)
+    training = StepTraining(model, handle, optimizer, 0)
     lists = RankLists(begun=[1, 2], computed=[2, 3], waiting=[4], num_dropped=1)
     training.publish(0, lists)
     assert training.published(0, 0) == lists
@@ -96,7 +97,7 @@ def test_each_update_is_announced(group_of_one):
 
     model, optimizer, handle = register(steps=None)
     calls = Calls()
-    StepTraining(model, handle, optimizer).before_update(calls.add)
+    StepTraining(model, handle, optimizer, 0).before_update(calls.add)
     optimizer.step()
     assert calls.count == 1
     del calls

@@ -2,7 +2,6 @@
 # Copyright (c) the aikido authors
 """Micro-batches move from a slow rank to fast ranks, and the training is the same."""
 
-import time
 from collections import Counter
 
 import pytest
@@ -13,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aikido_torch import ddp
 from aikido_torch.reassign import StepLoader
 from aikido_torch.straggler import SkipStraggler, WaitAll
-from aikido_torch.testing import die, late, run_ranks
+from aikido_torch.testing import late, run_ranks
 
 SIZE = 3
 EPOCHS = 2
@@ -150,74 +149,3 @@ def test_each_sample_counts_once_with_moves_and_late_ranks():
     assert max(total) == epochs
     assert sum(total) == epochs * num_samples - 2 * dropped
     assert results[0][2]
-
-
-# ---- a rank that dies ----
-
-VICTIM = 3
-DEATH = 5  # step
-
-
-def lose_a_rank(rank, size, seed):
-    """Counts the samples in all sums; a rank is killed while it computes."""
-    num_samples = 192
-    model = DistributedDataParallel(Counting(num_samples))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    counts = torch.zeros(num_samples, dtype=torch.float64)
-
-    def apply():
-        counts.add_(model.module.each.grad * handle.outcomes[-1].weight * 2)
-        optimizer.step()
-
-    steps = StepLoader(
-        range(num_samples), batch_size=BATCH, micro_batch_size=2, shuffle=False
-    )
-    policy = SkipStraggler(min_contributors=2, floor_ms=200, ceiling_ms=200)
-    handle = ddp.register(
-        model, optimizer=optimizer, policy=policy, steps=steps, apply=apply, state={}
-    )
-    longest = 0.0
-    for _ in range(3):
-        for step in steps:
-            begin = time.monotonic()
-            for place, micro_batch in enumerate(step):
-                late(SLOW_S if rank == SLOW else FAST_S)
-                if (rank, step.number, place) == (VICTIM, DEATH, seed % 8):
-                    die()
-                (model(micro_batch.data) * micro_batch.weight).backward()
-            apply()
-            optimizer.zero_grad()
-            longest = max(longest, time.monotonic() - begin)
-    state = steps.state_dict()
-    lists = [
-        steps._plan.lists_of(*divmod(step, len(steps)))[VICTIM]
-        for step in range(DEATH, 3 * len(steps))
-    ]
-    unowned = [i for each in lists for p in each for i in steps._plan.indices_of(p)]
-    pending = [i for p in state["pending"] for i in steps._plan.indices_of(p)]
-    return (
-        counts.round(decimals=6).tolist(),
-        pending,
-        unowned,
-        steps._pending.num_dropped,
-        longest,
-    )
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_items_that_a_killed_helper_took_are_computed_again(seed):
-    results = run_ranks(4, lose_a_rank, seed, may_die={VICTIM})
-    survivors = [result for result in results if result is not None]
-    assert len(survivors) == 3
-    counts, _, unowned, *_ = survivors[0]
-    assert all(other[0] == counts for other in survivors)
-    pending = Counter(i for _, each, *_ in survivors for i in each)
-    owned = Counter(unowned)
-    dropped = sum(dropped for *_, dropped, _ in survivors)
-    # Items of the dead rank itself may be missing, from its last step on.
-    missing = 0
-    for i, count in enumerate(counts):
-        assert count + pending[i] <= 3
-        missing += max(0, 3 - owned[i] - count - pending[i])
-    assert missing <= 2 * dropped
-    assert max(longest for *_, longest in survivors) < 5
