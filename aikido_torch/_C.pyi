@@ -500,15 +500,19 @@ class Recorder:
         """
         Begins the next step. Returns True if it is recorded.
         """
-    def section(self, name: int, begin_ns: int, end_ns: int, step: int) -> None:
+    def section(self, name: int, begin_ns: int, end_ns: int, step: int, number: int = 0, peer: int = -1) -> None:
         """
-        Records a section of a step. Times are those of time.monotonic_ns().
+        Records a section of a step. Times are those of time.monotonic_ns(). `number` and `peer` are the label and the owner of a micro-batch that was taken over.
         """
     def set_step(self, step: int) -> None:
         ...
     def take(self) -> tuple[bytes, int, list[str]]:
         """
         Removes and returns everything recorded: the spans as they are in memory, the number of dropped spans, and the names by their numbers.
+        """
+    def took_over(self, group: str, rank: int, owner: int) -> None:
+        """
+        Adds an event: `rank` computes a micro-batch of `owner`.
         """
     @property
     def is_armed(self) -> bool:

@@ -56,6 +56,11 @@ catching_up_on = weakref.WeakKeyDictionary()
 progress_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, Any]"
 progress_on = weakref.WeakKeyDictionary()
 
+# Micro-batches that this rank takes over in the loop of such a model; any thread reads
+# `by_owner`.
+taken_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, Any]"
+taken_on = weakref.WeakKeyDictionary()
+
 
 def check_is_last(model: object, backend: _C.AikidoBackend) -> None:
     """Raises ConfigError if another model was registered later on the group."""

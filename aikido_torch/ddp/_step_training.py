@@ -21,6 +21,7 @@ from aikido_torch._backend import backend_of, was_met_at_store
 from aikido_torch._hook import Hook
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._survivor_mail import SurvivorMail
+from aikido_torch.ddp._taken_work import TakenWork
 from aikido_torch.reassign import StepLoader
 from aikido_torch.reassign._items import Exchange
 from aikido_torch.reassign._proof import RankLists
@@ -122,6 +123,7 @@ class StepTraining:
         self._optimizer = optimizer
         self._backend = handle._backend
         self._mail = SurvivorMail(self._backend, number)
+        self._taken = TakenWork(self._backend)
 
     @cached_property
     def _store(self) -> Store:
@@ -180,6 +182,10 @@ class StepTraining:
         if not self._store.check([_key(step, rank)]):
             return None
         return RankLists(**json.loads(self._store.get(_key(step, rank))))
+
+    def on_taken(self, owner: int, label: int, begin_ns: int, seconds: float) -> None:
+        """This rank has computed a micro-batch of `owner`."""
+        self._taken.add(owner, label, begin_ns, seconds)
 
     def gone(self) -> tuple[Collection[int], int]:
         """Ranks that have left or died, and the first step without them."""

@@ -191,6 +191,10 @@ class Step:
         self.cost_computed += item.cost
         self.seconds += seconds
         self._parts.exchange.finished(seconds)
+        training = self._parts.training
+        if claim.owner != training.place[0]:
+            begin_ns = round(self._began_at * 1e9)
+            training.on_taken(claim.owner, claim.label, begin_ns, seconds)
 
     def _seconds_of(self, cost: float, *, is_last: bool) -> float:
         """Time of the item that was just computed, without the wait for the sums."""

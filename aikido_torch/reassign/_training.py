@@ -50,6 +50,9 @@ class Training(Protocol):
     def published(self, step: int, rank: int) -> RankLists | None:
         """The lists of a contributor of `step`; None: it is long ago. Never waits."""
 
+    def on_taken(self, owner: int, label: int, begin_ns: int, seconds: float) -> None:
+        """This rank has computed an item of `owner`, from time.monotonic_ns() on."""
+
     def gone(self) -> tuple[Collection[int], int]:
         """Ranks that have left or died, and the first step without them.
 

@@ -35,14 +35,27 @@ std::tuple<py::bytes, uint64_t, std::vector<std::string>> take(Recorder& recorde
 }
 
 void section(Recorder& recorder, uint16_t name, int64_t begin_ns, int64_t end_ns,
-             int64_t step) {
+             int64_t step, uint64_t number, int32_t peer) {
   trace::Span span;
   span.kind = trace::SpanKind::kSection;
   span.name = name;
   span.begin_ns = begin_ns;
   span.end_ns = end_ns;
   span.step = step;
+  span.number = number;
+  span.peer = peer;
   recorder.record(span);
+}
+
+void took_over(Recorder& recorder, const std::string& group, int32_t rank,
+               int32_t owner) {
+  trace::Event event;
+  event.kind = trace::EventKind::kTookOver;
+  event.group = group;
+  event.self = Rank(rank);
+  event.member = Rank(owner);
+  event.by = {rank};
+  recorder.event_log().add(std::move(event));
 }
 
 bool next_step(Recorder& recorder) {
@@ -79,7 +92,7 @@ class BackwardWatch {
       const int64_t begun = self.begun_->exchange(0);
       if (begun == 0) return;  // the step has already ended
       section(*self.recorder_, self.name_, begun, trace::to_ns(self.recorder_->now()),
-              self.recorder_->step());
+              self.recorder_->step(), 0, -1);
     });
   }
 
@@ -133,8 +146,12 @@ void register_trace(py::module_& m) {
       .def("name", &Recorder::name, py::arg("text"),
            "Returns the number that stands for a name in spans.")
       .def("section", &section, py::arg("name"), py::arg("begin_ns"), py::arg("end_ns"),
-           py::arg("step"),
-           "Records a section of a step. Times are those of time.monotonic_ns().")
+           py::arg("step"), py::arg("number") = 0, py::arg("peer") = -1,
+           "Records a section of a step. Times are those of time.monotonic_ns(). "
+           "`number` and `peer` are the label and the owner of a micro-batch that was "
+           "taken over.")
+      .def("took_over", &took_over, py::arg("group"), py::arg("rank"), py::arg("owner"),
+           "Adds an event: `rank` computes a micro-batch of `owner`.")
       .def("take", &take,
            "Removes and returns everything recorded: the spans as they are in memory, "
            "the number of dropped spans, and the names by their numbers.")

@@ -9,7 +9,8 @@ namespace aikido::trace {
 
 const char* name_of(EventKind kind) {
   constexpr const char* kNames[] = {"late",     "silent", "shards_moved", "shards_back",
-                                    "stood_in", "out",    "back",         "lost"};
+                                    "stood_in", "out",    "back",         "took_over",
+                                    "lost"};
   return kNames[static_cast<size_t>(kind)];
 }
 

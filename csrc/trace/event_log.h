@@ -26,6 +26,7 @@ enum class EventKind : uint8_t {
   kStoodIn,      // a backup contributed in place of a member
   kOut,          // a member is excluded: calls that may skip go on without it
   kBack,         // a member takes part in them again
+  kTookOver,     // this rank computes micro-batches of a member
   kLost,         // the connection to a member is lost, without a goodbye
 };
 // Name of the kind in Python.
@@ -37,7 +38,7 @@ struct Event {
   std::string group;
   Rank self;    // rank of this process in the group at that time
   Rank member;  // member that the event is about
-  // Ranks. kShardsMoved: the present owners; kStoodIn: the backup.
+  // Ranks. kShardsMoved: the present owners; kStoodIn: the backup; kTookOver: self.
   std::vector<int32_t> by;
   std::string text;  // kLost: the error text that callers get
 };

@@ -43,12 +43,15 @@ struct Span {
   int64_t end_ns = 0;
   uint64_t bytes =
       0;  // of the tensor, message or payload; hole: of its part of the tensor
-  uint64_t number = 0;  // of the collective or message; 0 for a section
+  // Of the collective or message. Section: label of the micro-batch that was taken
+  // over, else 0.
+  uint64_t number = 0;
   uint64_t offset = 0;  // chunk: position of its payload in the message
   int64_t step = -1;    // operation, hole and section: the user's training step
   // Rank in the group. Message: receiver or sender. Operation: the awaited member that
   // called last, or the first that has not called. Hole: the backup whose contribution
-  // counted, or -1 for a skipped data shard.
+  // counted, or -1 for a skipped data shard. Section: the rank in the job whose
+  // micro-batch was taken over, else -1.
   int32_t peer = -1;
   int32_t priority = 0;
   uint16_t name = 0;  // Recorder::name of the group or section

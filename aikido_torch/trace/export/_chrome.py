@@ -23,6 +23,8 @@ __all__ = ["FRAMES", "events", "lanes", "write_chrome"]
 
 # Values of transport::FrameKind for data.
 FRAMES = {1: "contribution", 2: "result", 4: "data", 7: "message"}
+# Low bits of the label of a micro-batch, with its number in the epoch.
+_NUMBER_BITS = 32
 _Event = dict[str, Any]
 
 
@@ -136,6 +138,11 @@ def _meta(rank: int, thread: int, what: str, name: str) -> _Event:
     return {"ph": "M", "pid": rank, "tid": thread, "name": what, "args": {"name": name}}
 
 
+def is_taken(span: Span) -> bool:
+    """True for a micro-batch that was taken over from the rank `peer`."""
+    return span.kind == Kind.SECTION and span.peer >= 0
+
+
 def _place(span: Span) -> tuple[int, str]:
     """The group of lanes of a span: its position from the top, and its title."""
     peer = f"rank {span.peer}" if span.peer >= 0 else "a rank that is not known"
@@ -143,16 +150,16 @@ def _place(span: Span) -> tuple[int, str]:
         case Kind.STOP:
             return 0, "stopped"
         case Kind.SECTION:
-            return 1, "step"
+            return (2, "taken over") if is_taken(span) else (1, "step")
         case Kind.OPERATION:
-            return 2, "operations"
+            return 3, "operations"
         case Kind.HOLE:
-            return 3, "data shards not from their primaries"
+            return 4, "data shards not from their primaries"
         case Kind.SEND:
-            return 4, f"to {peer}"
+            return 5, f"to {peer}"
         case Kind.SEND_CHUNK:
-            return 5, f"chunks to {peer}"
-    return 6, f"chunks from {peer}"
+            return 6, f"chunks to {peer}"
+    return 7, f"chunks from {peer}"
 
 
 def title_of(dump: Dump, span: Span) -> str:
@@ -161,7 +168,8 @@ def title_of(dump: Dump, span: Span) -> str:
         case Kind.STOP:
             return "stopped"
         case Kind.SECTION:
-            return dump.names[span.name] if span.name < len(dump.names) else "section"
+            name = dump.names[span.name] if span.name < len(dump.names) else "section"
+            return f"{name} from rank {span.peer}" if is_taken(span) else name
         case Kind.OPERATION:
             return f"{dump.operations.get(span.detail, 'operation')} {span.number}"
         case Kind.HOLE:
@@ -204,6 +212,9 @@ def _of_span(dump: Dump, span: Span, thread: int, zero: int) -> list[_Event]:
         args["stage"] = label.stage
         if label.micro_batch >= 0:
             args["micro_batch"] = label.micro_batch
+    if is_taken(span):
+        epoch, number = divmod(span.number, 1 << _NUMBER_BITS)
+        args |= {"epoch": epoch, "micro_batch": number}
     if span.kind not in (Kind.SECTION, Kind.STOP):
         if span.name < len(dump.names):
             args["group"] = dump.names[span.name]

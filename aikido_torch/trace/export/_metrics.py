@@ -21,6 +21,7 @@ from aikido_torch._backend import (
     backend_of,
     progress_on,
     recorder_of_process,
+    taken_on,
     with_bucket_backends,
 )
 from aikido_torch.errors import AikidoError, ConfigError, UnsupportedError
@@ -125,6 +126,11 @@ _PROGRESS = {
         "estimated progress divided by that of WaitAll, minus 1, since the start",
     ),
 }
+# Counters of the micro-batches that this rank takes over, by their owner.
+_TAKEN = (
+    ("aikido_micro_batches_taken", "micro-batches that this rank took over"),
+    ("aikido_micro_batches_taken_time_seconds", "time of their computation"),
+)
 _DEFAULT_PORT = 9464  # port of OpenTelemetry's exporters for Prometheus
 _LAST_PORT = 65535
 
@@ -223,6 +229,24 @@ def _progress(backends: Collection[_C.AikidoBackend], rank: int) -> "Iterator[Me
     yield from (steps, progress, shares, gains)
 
 
+def _taken(backends: Collection[_C.AikidoBackend], rank: int) -> "Iterator[Metric]":
+    """Counters of the micro-batches that were taken over from each rank."""
+    from prometheus_client.core import CounterMetricFamily
+
+    labels = ["rank", "group", "owner"]
+    count, seconds = (
+        CounterMetricFamily(name, text, labels=labels) for name, text in _TAKEN
+    )
+    for backend in backends:
+        taken = taken_on.get(backend)
+        by_owner = {} if taken is None else dict(taken.by_owner)
+        for owner, (number, time_s) in by_owner.items():
+            values = [str(rank), backend.group_name, str(owner)]
+            count.add_metric(values, number)
+            seconds.add_metric(values, time_s)
+    yield from (count, seconds)
+
+
 class _Collector:
     """Collector that reads the counters of a group while the group exists."""
 
@@ -292,6 +316,7 @@ class _Collector:
             self._recorder.is_armed,
         )
         yield from _progress(backends, rank)
+        yield from _taken(backends, rank)
         try:
             clock = backend.clock_of_rank_0()
         except AikidoError:  # the group has ended

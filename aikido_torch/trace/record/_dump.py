@@ -115,7 +115,8 @@ class Dump:
     def in_job(self, spans: list[Span]) -> list[Span]:
         """Converts peers from ranks of their group, as recorded, to ranks of the job.
 
-        A peer becomes -1 if the members are unknown.
+        A peer becomes -1 if the members are unknown. That of a section is recorded as a
+        rank of the job.
         """
         return self._renumbered(spans, lambda group: dict(enumerate(group)))
 
@@ -139,7 +140,7 @@ class Dump:
             return spans
         return [
             span._replace(peer=tables[span.name].get(span.peer, -1))
-            if span.peer >= 0 and span.name in tables
+            if span.peer >= 0 and span.name in tables and span.kind != Kind.SECTION
             else span
             for span in spans
         ]

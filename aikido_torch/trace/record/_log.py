@@ -64,6 +64,12 @@ _MEMBER_NEWS = {
         "a backup contributes in its place",
         {"what": "data"},
     ),
+    "took_over": (
+        logging.INFO,
+        "takeover",
+        "another rank computes micro-batches of it",
+        {"what": "micro_batches"},
+    ),
     "out": (logging.WARNING, "member_out", "the others go on without it", {}),
     "back": (logging.INFO, "member_back", "takes part again", {}),
     "lost": (logging.ERROR, "death", "", {}),
@@ -215,7 +221,8 @@ def log_events(
     | event | meaning |
     | --- | --- |
     | suspect | a member is late with its shards, or silent: `cause` |
-    | takeover | others own its shards, or a backup contributes for it: `what`, `by` |
+    | takeover | others own its shards, compute its micro-batches, or a backup
+      contributes for it: `what`, `by` |
     | handback | it owns shards again |
     | member_out, member_back | calls that may skip exclude it, or include it again |
     | death | its connection is lost, and it has not said goodbye |

@@ -61,5 +61,6 @@ TEST_CASE("each kind of event has a name of its own") {
   CHECK(trace::name_of(EventKind::kStoodIn) == std::string("stood_in"));
   CHECK(trace::name_of(EventKind::kOut) == std::string("out"));
   CHECK(trace::name_of(EventKind::kBack) == std::string("back"));
+  CHECK(trace::name_of(EventKind::kTookOver) == std::string("took_over"));
   CHECK(trace::name_of(EventKind::kLost) == std::string("lost"));
 }

@@ -38,6 +38,11 @@ class Training:
 
     def __init__(self, model):
         self.model = model
+        self.taken = []
+
+    def on_taken(self, owner, label, begin_ns, seconds):
+        assert begin_ns > 0 <= seconds
+        self.taken.append((owner, label))
 
 
 @pytest.fixture
@@ -218,6 +223,7 @@ def test_a_taken_item_is_told(group_of_one):
         found.append((micro_batch.owner, micro_batch.label, micro_batch.is_taken))
         backward(parts, micro_batch)
     assert found == [(0, 0, False), (0, 1, False), (4, 5, True)]
+    assert parts.training.taken == [(4, 5)]
     # The owner of an item decides whether it is lost.
     parts.pending.on_outcome(0, has_counted=False)
     assert parts.pending.take(100) == [0, 1]

@@ -60,6 +60,19 @@ def test_events_of_all_ranks_use_one_clock_that_begins_with_the_first():
     assert "waiting for rank 1" not in {n for pid, n in by_name if pid == 1}
 
 
+def test_micro_batches_that_were_taken_over_have_a_row():
+    label = (4 << 32) + 17
+    taken = span(Kind.SECTION, 2, 5, name=1, step=3, peer=2, number=label)
+    own = span(Kind.SECTION, 0, 9, name=2)
+    made = dump(0, [own, taken], names=["", "taken over", "backward"])
+    listed = events([made])
+    rows = {e["args"]["name"]: e["tid"] for e in listed if e["name"] == "thread_name"}
+    (found,) = [e for e in listed if e["ph"] == "X" and e["tid"] == rows["taken over"]]
+    assert (found["name"], found["dur"]) == ("taken over from rank 2", 3_000)
+    assert found["args"] == {"step": 3, "epoch": 4, "micro_batch": 17}
+    assert rows["step"] < rows["taken over"]
+
+
 def test_each_lane_has_a_name_and_its_events_nest():
     listed = events(example())
     named = {(e["pid"], e["tid"]) for e in listed if e["name"] == "thread_name"}

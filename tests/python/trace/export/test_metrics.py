@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch._backend import backend_of
+from aikido_torch.ddp._taken_work import TakenWork
 from aikido_torch.errors import ConfigError, UnsupportedError
 from aikido_torch.straggler._progress import Progress
 from aikido_torch.trace.export import _metrics
@@ -97,6 +98,22 @@ def test_progress_comes_from_the_last_minute_of_the_model(metrics):
         for r in range(4)
     ]
     assert by_rank == ["1.0", "0.25", "1.0", "0.75"]
+
+
+def test_micro_batches_that_were_taken_over_are_counted_by_owner(metrics):
+    assert not [key for key in read(metrics) if "micro_batches" in key]
+    taken = TakenWork(backend_of(None))
+    taken.add(2, 7, 0, 0.5)
+    taken.add(2, 8, 0, 0.25)
+    taken.add(1, 9, 0, 2.0)
+    seen = read(metrics)
+    for owner, count, seconds in ((1, "1.0", "2.0"), (2, "2.0", "0.75")):
+        labels = f'group="{backend_of(None).group_name}",owner="{owner}",rank="0"'
+        name = "aikido_micro_batches_taken"
+        assert seen[f"{name}_total{{{labels}}}"] == count
+        assert seen[f"{name}_time_seconds_total{{{labels}}}"] == seconds
+    key = 'aikido_member_events_total{cause="took_over",event="takeover",rank="0"}'
+    assert float(seen[key]) >= 3
 
 
 def test_each_event_of_a_member_is_counted_once(group_of_one):

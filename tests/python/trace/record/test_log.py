@@ -77,6 +77,11 @@ def event_of(kind, member=1, by=(), text=""):
             "rank=0 member=1 what=data by=3",
         ),
         (
+            event_of("took_over", by=[0]), logging.INFO,
+            "aikido takeover: another rank computes micro-batches of it; "
+            "rank=0 member=1 what=micro_batches by=0",
+        ),
+        (
             event_of("out"), logging.WARNING,
             "aikido member_out: the others go on without it; rank=0 member=1",
         ),
