@@ -13,6 +13,7 @@
 #include "base/message_tags.h"
 #include "base/text.h"
 #include "engine/communicator.h"
+#include "engine/exchange_hello.h"
 #include "engine/message_port.h"
 
 namespace aikido::engine {
@@ -55,14 +56,15 @@ class ReassignExchange::Inner final : public MessagePortHandler,
         const reassign::HelperGroup& group, const ReassignExchangeOptions& options)
       : communicator_(communicator),
         self_(communicator->options().self),
-        size_(communicator->options().size),
         name_(concat("exchange of items on ", to_string(self_), " of group \"",
                      communicator->options().name, "\"")),
+        hello_(ExchangeHello::of(options.hosts, communicator->options().size,
+                                 options.num_helpers, options.reassign)),
         reassigner_(self_, group, fitting(options.reassign)) {}
 
   // ---- calls of ReassignExchange
 
-  int32_t num_ranks() const { return size_; }
+  int32_t num_ranks() const { return hello_.num_ranks; }
   Status begin(uint64_t step, std::vector<reassign::ItemSpec> items);
   Result<std::optional<ClaimedItem>> claim(Duration timeout);
   void finished(Duration took);
@@ -74,7 +76,8 @@ class ReassignExchange::Inner final : public MessagePortHandler,
 
   // ---- progress thread
 
-  void attach(Group& group, transport::EventLoop& loop, MessagePort::Place place);
+  void attach(Group& group, transport::EventLoop& loop,
+              const MessagePort::Place& place);
   void on_message(Rank from, std::span<const std::byte> bytes) override;
   void on_peer_lost(Rank rank) override;
   void on_end(const Status& why) override;
@@ -85,6 +88,7 @@ class ReassignExchange::Inner final : public MessagePortHandler,
   using Lock = std::unique_lock<std::mutex>;
 
   bool is_active() const;
+  Status check_hello(Rank from, std::span<const std::byte> bytes) const;
   ClaimedItem claimed(const reassign::Claim& claim);
   void wait(Lock& lock, TimePoint until);
   bool collect();
@@ -97,8 +101,8 @@ class ReassignExchange::Inner final : public MessagePortHandler,
 
   const std::weak_ptr<Communicator> communicator_;
   const Rank self_;
-  const int32_t size_;
   const std::string name_;
+  const ExchangeHello hello_;
   const SystemClock clock_;
 
   mutable std::mutex mutex_;
@@ -223,9 +227,9 @@ Status ReassignExchange::Inner::outcome(uint64_t step, const RankSet& contributo
   if (inner <= last_outcome_)
     return invalid(concat(name_, ": the outcome of step ", step,
                           " comes after that of step ", last_outcome_ - 1));
-  if (contributors.world_size() != size_)
+  if (contributors.world_size() != num_ranks())
     return invalid(concat(name_, ": an outcome of ", contributors.world_size(),
-                          " ranks, and the group has ", size_));
+                          " ranks, and the group has ", num_ranks()));
   last_outcome_ = inner;
   reassigner_.on_outcome(inner, contributors);
   return Status::ok();
@@ -297,7 +301,7 @@ void ReassignExchange::Inner::wake_progress_thread() {
 // ---- the progress thread
 
 void ReassignExchange::Inner::attach(Group& group, transport::EventLoop& loop,
-                                     MessagePort::Place place) {
+                                     const MessagePort::Place& place) {
   {
     const Lock lock(mutex_);
     if (failure_.has_failed()) return;
@@ -307,6 +311,8 @@ void ReassignExchange::Inner::attach(Group& group, transport::EventLoop& loop,
   const auto port = port_ =
       std::make_shared<MessagePort>(&group, &loop, place, shared_from_this());
   port->open();
+  const std::vector<std::byte> hello = hello_.encode();
+  for (const Rank peer : place.peers) port->send(peer, hello);
   flush();
 }
 
@@ -331,12 +337,25 @@ void ReassignExchange::Inner::flush() {
 void ReassignExchange::Inner::on_message(Rank from, std::span<const std::byte> bytes) {
   {
     const Lock lock(mutex_);
-    const Status taken = reassigner_.on_message(from, bytes, clock_.now());
+    const Status taken = is_hello(bytes)
+                             ? check_hello(from, bytes)
+                             : reassigner_.on_message(from, bytes, clock_.now());
     if (taken.has_failed() && failure_.is_ok()) failure_ = taken.with_context(name_);
     collect();
     notify();
   }
   flush();
+}
+
+Status ReassignExchange::Inner::check_hello(Rank from,
+                                            std::span<const std::byte> bytes) const {
+  auto theirs = decode_hello(bytes);
+  if (!theirs) return theirs.status();
+  const std::string difference = hello_.difference(*theirs);
+  if (difference.empty()) return Status::ok();
+  return invalid(concat("the options differ between ", to_string(self_), " and ",
+                        to_string(from), ": ", difference,
+                        "; make it with the same options on all ranks"));
 }
 
 void ReassignExchange::Inner::on_peer_lost(Rank rank) {

@@ -63,8 +63,9 @@ struct ExchangeReport {
 class ReassignExchange {
  public:
   // Exchange number `number` of this group, counted from 0. All ranks make it with the
-  // same number and the same options; this is not checked. kInvalidArgument: an option
-  // is out of its range.
+  // same number and the same options. A rank tells its peers its options
+  // (exchange_hello.h); if they differ, begin() and claim() fail with kInvalidArgument
+  // on both. kInvalidArgument: an option is out of its range.
   static Result<std::unique_ptr<ReassignExchange>> open(
       const std::shared_ptr<Communicator>& communicator, uint64_t number,
       const ReassignExchangeOptions& options);

@@ -316,7 +316,11 @@ TEST_CASE("a rank that leaves a step gives back what it took", "[tcp]") {
   const auto num_own = std::count_if(computed.begin(), computed.end(),
                                      [](uint64_t label) { return label >= 210; });
   labels.insert(labels.end(), computed.begin(), computed.end());
-  for (const NamedItem& item : left) labels.push_back(item.spec.label);
+  for (const NamedItem& item : left) {
+    labels.push_back(item.spec.label);
+    CHECK(item.id.step == 2);
+    CHECK(item.id.owner == Rank(1));
+  }
   CHECK(left.size() == kOwn - static_cast<size_t>(num_own));
   // Items that came back after the end of the owner's step are lost.
   CHECK(joined({labels, lost_labels(all[0])}) == labels_of_step(2, 2));
@@ -392,6 +396,31 @@ TEST_CASE("an exchange refuses calls out of order, and says what to do", "[tcp]"
   CHECK(
       ReassignExchange::open(all.members[0].communicator, 1, options).status().code() ==
       Code::kInvalidArgument);
+}
+
+TEST_CASE("members with different options refuse to go on", "[tcp]") {
+  const auto members = connect_all(3);
+  std::vector<std::unique_ptr<ReassignExchange>> exchanges;
+  ReassignExchangeOptions options;
+  for (const Member& member : members) {
+    options.num_helpers = member.communicator->options().self == Rank(1) ? 1 : 2;
+    exchanges.push_back(open(member, options));
+  }
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const TimePoint until = SystemClock().now() + kHangs;
+    Status failure;
+    for (uint64_t step = 0; failure.is_ok() && SystemClock().now() < until; ++step) {
+      failure = exchanges[rank]->begin(step, {});
+      if (failure.is_ok()) failure = exchanges[rank]->claim(milliseconds(10)).status();
+      if (failure.code() == Code::kTimedOut) failure = Status::ok();
+      if (failure.is_ok()) (void)exchanges[rank]->leave();
+    }
+    INFO(failure.message());
+    CHECK(failure.code() == Code::kInvalidArgument);
+    const std::string text =
+        rank == 1 ? "helpers is 1 and there 2" : "rank 1: helpers is 2 and there 1";
+    CHECK(failure.message().find(text) != std::string::npos);
+  }
 }
 
 TEST_CASE("an exchange does not keep its group alive, and may outlive it", "[tcp]") {
