@@ -91,6 +91,14 @@ void MessagePort::take(Peer& peer) {
 }
 
 void MessagePort::send(Rank to, std::span<const std::byte> bytes) {
+  send_bytes(to, bytes, /*is_news=*/false);
+}
+
+void MessagePort::send_news(Rank to, std::span<const std::byte> bytes) {
+  send_bytes(to, bytes, /*is_news=*/true);
+}
+
+void MessagePort::send_bytes(Rank to, std::span<const std::byte> bytes, bool is_news) {
   AIKIDO_CHECK(!bytes.empty() && bytes.size() <= kMostBytes, "a message of ",
                bytes.size(), " bytes");
   const auto it = std::find_if(peers_.begin(), peers_.end(),
@@ -101,12 +109,14 @@ void MessagePort::send(Rank to, std::span<const std::byte> bytes) {
   const auto length = static_cast<uint16_t>(bytes.size());
   std::memcpy(slot->data(), &length, sizeof length);
   std::copy(bytes.begin(), bytes.end(), slot->begin() + sizeof length);
-  send_slot(*it, std::move(slot));
+  send_slot(*it, {std::move(slot), is_news});
 }
 
-void MessagePort::send_slot(Peer& peer, std::shared_ptr<Slot> slot) {
-  if (!waits_for(peer) && peer.held.empty()) return post(peer, std::move(slot));
-  peer.held.push_back(std::move(slot));
+void MessagePort::send_slot(Peer& peer, Held message) {
+  if (!waits_for(peer) && peer.held.empty()) return post(peer, std::move(message.slot));
+  if (message.is_news)
+    std::erase_if(peer.held, [](const Held& each) { return each.is_news; });
+  peer.held.push_back(std::move(message));
   if (!retry_) retry_ = clock_->now() + kRetryInterval;
   if (peer.held.size() > kMostHeld) give_up(peer);
 }
@@ -144,7 +154,7 @@ void MessagePort::on_failed(Peer& peer, bool is_send) {
 // The peer is silent. It learns of this end when it is heard again.
 void MessagePort::give_up(Peer& peer) {
   if (peer.is_lost) return;
-  peer.held.assign(1, std::make_shared<Slot>());
+  peer.held.assign(1, {std::make_shared<Slot>()});
   if (!retry_) retry_ = clock_->now() + kRetryInterval;
   tell_lost(peer);
 }
@@ -165,7 +175,7 @@ void MessagePort::close() {
   handler_.reset();
   if (has_ended_) return;
   for (Peer& peer : peers_)
-    if (!std::exchange(peer.is_lost, true)) send_slot(peer, std::make_shared<Slot>());
+    if (!std::exchange(peer.is_lost, true)) send_slot(peer, {std::make_shared<Slot>()});
   post(self_, std::make_shared<Slot>());
 }
 
@@ -182,7 +192,7 @@ void MessagePort::on_time(TimePoint now) {
   for (Peer& peer : peers_) {
     if (std::exchange(peer.has_failed, false)) tell_lost(peer);
     while (!has_ended_ && !peer.held.empty() && !waits_for(peer)) {
-      auto slot = std::move(peer.held.front());
+      auto slot = std::move(peer.held.front().slot);
       peer.held.pop_front();
       post(peer, std::move(slot));
     }

@@ -58,6 +58,7 @@ class MessagePortHandler {
 // - it is silent (Heartbeats)              -             held until it is heard again
 // - silent with a message on its way to    on_peer_lost  dropped; a goodbye as soon as
 //   it, or with kMostHeld messages held                  it is heard again
+//   (of all news held only the last counts)
 class MessagePort final : public std::enable_shared_from_this<MessagePort> {
  public:
   static constexpr size_t kSlotBytes = 512;
@@ -80,6 +81,9 @@ class MessagePort final : public std::enable_shared_from_this<MessagePort> {
   // Requires: 1 to kMostBytes bytes, and `to` is a peer. Dropped if `to` is lost. The
   // handler may learn within the call that a peer is lost, or that the group has ended.
   void send(Rank to, std::span<const std::byte> bytes);
+  // Sends a message that makes earlier news superfluous. A silent peer gets only the
+  // last one, so news never fill kMostHeld. Otherwise as send().
+  void send_news(Rank to, std::span<const std::byte> bytes);
   // Says goodbye to all peers. The handler is not called any more.
   void close();
 
@@ -89,6 +93,10 @@ class MessagePort final : public std::enable_shared_from_this<MessagePort> {
 
  private:
   using Slot = std::array<std::byte, kSlotBytes>;
+  struct Held {
+    std::shared_ptr<Slot> slot;
+    bool is_news = false;
+  };
   struct Peer {
     explicit Peer(Rank r) : rank(r) {}
     Rank rank;
@@ -99,14 +107,15 @@ class MessagePort final : public std::enable_shared_from_this<MessagePort> {
     bool is_posting = false;    // within receive_from()
     bool has_arrived = false;   // a message came within receive_from()
     Slot slot{};
-    std::deque<std::shared_ptr<Slot>> held;  // while the peer is silent
+    std::deque<Held> held;  // while the peer is silent
   };
 
   void watch_group();
   void receive_from(Peer& peer);
   void on_received(Peer& peer, const Status& status);
   void take(Peer& peer);
-  void send_slot(Peer& peer, std::shared_ptr<Slot> slot);
+  void send_bytes(Rank to, std::span<const std::byte> bytes, bool is_news);
+  void send_slot(Peer& peer, Held message);
   void post(Peer& peer, std::shared_ptr<Slot> slot);
   void on_failed(Peer& peer, bool is_send);
   void give_up(Peer& peer);

@@ -40,6 +40,12 @@ std::vector<Rank> peers_of(const reassign::HelperGroup& group) {
   return peers;
 }
 
+// A later one of these makes it superfluous. All messages have the news of their time.
+bool is_news(reassign::MessageKind kind) {
+  using enum reassign::MessageKind;
+  return kind == kProgress || kind == kStepEnd;
+}
+
 reassign::ReassignOptions fitting(reassign::ReassignOptions options) {
   options.grant.most_items = std::min(options.grant.most_items, kMostItemsOfGrant);
   return options;
@@ -329,7 +335,12 @@ void ReassignExchange::Inner::flush() {
     }
     const auto port = port_;
     if (!port || batch.empty()) break;
-    for (const auto& message : batch) port->send(message.to, message.payload);
+    for (const auto& message : batch) {
+      if (is_news(message.kind))
+        port->send_news(message.to, message.payload);
+      else
+        port->send(message.to, message.payload);
+    }
   }
   is_flushing_ = false;
 }

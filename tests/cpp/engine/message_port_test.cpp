@@ -55,6 +55,9 @@ struct Ports {
   void send(size_t from, int32_t to, const std::string& text) {
     ports[from]->send(Rank(to), std::as_bytes(std::span(text)));
   }
+  void send_news(size_t from, int32_t to, const std::string& text) {
+    ports[from]->send_news(Rank(to), std::as_bytes(std::span(text)));
+  }
   // The ports have no timer of their own.
   void run_for(Duration d) {
     const TimePoint until = cluster.clock.now() + d;
@@ -261,6 +264,30 @@ TEST_CASE("a silent peer is given up after many messages") {
   CHECK(two.logs[0]->lost.empty());
   two.send(0, 1, "one more");
   CHECK(two.logs[0]->lost == std::vector{Rank(1)});
+}
+
+TEST_CASE("a silent peer gets the last news, however many there were") {
+  ClusterOptions options = with_heartbeats(2);
+  options.eager_bytes = 1024;
+  Ports two(options);
+  two.open();
+  two.cluster.stop(1, milliseconds(400));
+  two.run_for(milliseconds(200));
+  two.send(0, 1, "first");
+  for (size_t i = 0; i < 2 * MessagePort::kMostHeld; ++i) {
+    two.send_news(0, 1, "news " + std::to_string(i));
+    if (i == 10) two.send(0, 1, "second");
+  }
+  CHECK(two.logs[0]->lost.empty());
+  two.run_for(milliseconds(600));
+  const std::string last = "news " + std::to_string(2 * MessagePort::kMostHeld - 1);
+  CHECK(two.logs[1]->messages ==
+        std::vector<std::pair<Rank, std::string>>{
+            {Rank(0), "first"}, {Rank(0), "second"}, {Rank(0), last}});
+  two.send_news(0, 1, "a");
+  two.send_news(0, 1, "b");
+  two.run_for(milliseconds(100));
+  CHECK(two.logs[1]->messages.size() == 5);  // nothing is left out if it is heard
 }
 
 TEST_CASE("a port learns of the end of its group in every state of its peers") {
