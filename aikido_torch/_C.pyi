@@ -813,6 +813,14 @@ class StepWeight:
     """
     def __init__(self) -> None:
         ...
+    def begin_step(self) -> None:
+        """
+        The backward of the step starts its first bucket.
+        """
+    def drop_step(self) -> None:
+        """
+        This rank goes past the step without an own contribution: the weight of a backward that has begun and thrown is dropped.
+        """
     def end_step(self) -> None:
         """
         All buckets of the step are started: the weight is 1.0 again, if the means have weights.

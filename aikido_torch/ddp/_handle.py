@@ -41,7 +41,7 @@ from aikido_torch.recovery._state import TrainingState
 from aikido_torch.recovery._state_check import StateCheck
 from aikido_torch.recovery._state_transfer import Copied, StateTransfer
 from aikido_torch.recovery._together import ANY_STEP, stepped_together
-from aikido_torch.straggler import Policy, WaitAll
+from aikido_torch.straggler import Policy
 from aikido_torch.straggler._steps import Steps
 
 __all__ = ["Handle"]
@@ -106,7 +106,7 @@ class Handle:
         self._batches = Accumulation(batches_per_step, first_step=self._steps)
         self._backups = backups
         self._buckets = ModelBuckets.of(model, self._steps)
-        is_carrying = carries_late and policy != WaitAll()
+        is_carrying = carries_late and skips
         self._carrying = Carrying(self._backend.place[0], is_on=is_carrying)
         self._delay = delay_of(self, slack, number)
         self._exchange: StateTransfer | None = None
@@ -532,6 +532,7 @@ class Handle:
         """
         if bucket.index() == 0:
             take_quiet_steps(self)
+            self._quiet.weight.begin_step()
             self._check_current()
             self._calls.check()
             batches = self._batches.on_hook(self.steps)
@@ -577,6 +578,8 @@ class Handle:
     def _end_step(
         self, way: Way, copied_from: int | None = None, collect: bool = True
     ) -> None:
+        if way != "own":
+            self._quiet.weight.drop_step()
         self._book.end_step(self._steps, way, copied_from)
         self._backups.end_step(self._steps, is_own=way == "own")
         self._steps += 1

@@ -91,7 +91,7 @@ def register(
         steps: loader of the loop, which calls `catch_up`: `aikido_torch.reassign`.
         check: "warn" warns if the loop does more than these arguments say, and every
             `check_every` steps a rank with a different state copies the majority's.
-            "error" raises RanksDifferError; "off" checks nothing.
+            "error" raises RanksDifferError; "off" and WaitAll check nothing.
         slack: steps by which updates are late, with WaitAll; or StepLoader(slack=...).
 
     Raises:

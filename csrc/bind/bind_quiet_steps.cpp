@@ -136,6 +136,7 @@ QuietSteps::Future QuietSteps::start(::c10d::GradBucket& bucket) {
   if (bucket.getIndex() == 0) {
     is_in_step_ = goes_on(may_begin());
     present_ = {};  // a call of the previous step may have thrown
+    if (is_in_step_) weight_->begin_step();
     if (is_in_step_) last_step_ = plan_.first_step + plan_.num_steps - num_left_;
   }
   if (!is_in_step_) return {};

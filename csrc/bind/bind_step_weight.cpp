@@ -32,7 +32,12 @@ void register_step_weight(py::module_& m) {
           "range, and changes nothing then.")
       .def("end_step", &StepWeight::end_step,
            "All buckets of the step are started: the weight is 1.0 again, if the means "
-           "have weights.");
+           "have weights.")
+      .def("begin_step", &StepWeight::begin_step,
+           "The backward of the step starts its first bucket.")
+      .def("drop_step", &StepWeight::drop_step,
+           "This rank goes past the step without an own contribution: the weight of a "
+           "backward that has begun and thrown is dropped.");
 }
 
 }  // namespace aikido::bind

@@ -104,6 +104,16 @@ def test_each_update_is_announced(group_of_one):
     optimizer.step()
 
 
+def test_a_policy_that_waits_carries_nothing_and_takes_weights(group_of_one):
+    for policy in (WaitAll(), WaitAll(rebalance=True)):
+        _, _, handle = register(policy=policy, steps=None, late="carry")
+        handle.weight = 2.0
+        assert handle.weight == 2.0
+    _, _, handle = register(policy=SkipStraggler(), steps=None, late="carry")
+    with pytest.raises(ConfigError, match="a carried gradient"):
+        handle.weight = 2.0
+
+
 def test_batches_of_a_loader_are_not_counted(group_of_one):
     """The loader accumulates any number of micro-batches in a step."""
     model, _, handle = register()

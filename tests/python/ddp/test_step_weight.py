@@ -35,6 +35,21 @@ def test_the_weight_is_one_again_after_the_step(policy):
     assert kept.value == 0.0
 
 
+def test_a_backward_that_throws_does_not_leave_its_weight_to_the_next_step():
+    weight, kept = weight_of_handle()
+    weight.set(3, may_begin=True)
+    kept.begin_step()
+    kept.drop_step()
+    assert weight.value == 1.0
+    weight.set(2, may_begin=False)
+    kept.drop_step()  # replays a step before the backward
+    assert weight.value == 2.0
+    kept.begin_step()
+    weight.set(4, may_begin=False)  # for the next backward
+    kept.drop_step()
+    assert weight.value == 4.0
+
+
 def test_the_first_weight_is_set_before_the_first_backward():
     weight, kept = weight_of_handle()
     with pytest.raises(ConfigError, match="before the first backward"):
