@@ -8,7 +8,9 @@ available, each rank is a host of its own with a link of its own, and the last r
 uplink is slow in a third of the steps. Otherwise the last rank sleeps before the
 backward pass in a third of its steps. `gloo` and `wait_all` wait for it, as every
 strict allreduce does. `skip` goes on without it if waiting costs more than its
-contribution is worth. With `backup` a fifth rank then replaces it.
+contribution is worth. With `backup` a fifth rank then replaces it. With `reassign` the
+other ranks take over micro-batches of the sleeping rank, whose sleep is divided among
+its micro-batches.
 """
 
 import contextlib
@@ -50,6 +52,7 @@ class Mode(enum.StrEnum):
     WAIT_ALL = "wait_all"
     SKIP = "skip"
     BACKUP = "backup"
+    REASSIGN = "reassign"  # of a rank that sleeps; no link gets faster by it
 
 
 class Straggler(enum.StrEnum):
@@ -166,6 +169,7 @@ def run_mode(console: Console, plan: Plan, run: Run) -> dict:
         "skipped": found["skipped"],
         "stood_in_for": found["stood_in_for"],
         "hashes_equal": found["hashes_equal"],
+        "taken": found["taken"],
     }
     if plan.slow_mbit is not None:
         row["slow_steps_per_second"] = steps_per_second(curve, slow_steps(plan))
@@ -197,6 +201,10 @@ def comparison(results: dict[str, dict], target: float) -> Table:
         (
             "steps with a stand-in, by rank",
             lambda r: " ".join(map(str, r["stood_in_for"])),
+        ),
+        (
+            "micro-batches taken over, by rank",
+            lambda r: " ".join(map(str, r["taken"])),
         ),
         (
             "parameters equal on all ranks",
@@ -291,7 +299,7 @@ def main(
     task: Annotated[Task, typer.Option(help="Data to learn.")] = Task.DIGITS,
     only: Annotated[Mode | None, typer.Option(help="Run this mode alone.")] = None,
 ) -> None:
-    """Trains on four ranks, one often late: wait for it, skip it, or have a backup."""
+    """Trains on four ranks, one often late: wait, skip, have a backup, or move work."""
     if json_file and not json_file.resolve().parent.is_dir():
         raise typer.BadParameter(f"--json {json_file}: there is no such folder")
     console = Console()
@@ -321,7 +329,8 @@ def main(
             size = max(make_plan(mode).size for mode in Mode)
             links = [Link(up_mbit=mbit, down_mbit=mbit)] * size
             run = functools.partial(run_in_lab, stack.enter_context(Lab(links)))
-        usual = [m for m in Mode if is_uplink or m is not Mode.GLOO]
+        other = Mode.REASSIGN if is_uplink else Mode.GLOO
+        usual = [mode for mode in Mode if mode is not other]
         for mode in [only] if only else usual:
             plan = make_plan(mode)
             try:

@@ -16,6 +16,7 @@ BACKENDS = {  # by mode
     "wait_all": "aikido",
     "skip": "aikido",
     "backup": "aikido",
+    "reassign": "aikido",
 }
 
 
@@ -23,7 +24,7 @@ BACKENDS = {  # by mode
 class Plan:
     """One run; equal in all modes except for `mode` and the backups."""
 
-    mode: str  # "gloo", "wait_all", "skip" or "backup"
+    mode: str  # "gloo", "wait_all", "skip", "backup" or "reassign"
     data: str  # file in the form that tasks.py writes
     steps: int
     seed: int
@@ -38,6 +39,7 @@ class Plan:
     late_rank: int = 3
     task: str = "digits"  # see tasks.py
     batch_size: int = 32  # per rank and step
+    micro_batches: int = 8  # per rank and step, in the mode "reassign"
     learning_rate: float = 0.05
     snapshot_steps: int = 5  # steps between two copies of the parameters on rank 0
 

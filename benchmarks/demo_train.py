@@ -20,11 +20,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import TensorDataset
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-import aikido_torch
+from aikido_torch import ddp
 from aikido_torch.data import BackupSampler
+from aikido_torch.reassign import StepLoader
 from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler, WaitAll
 from aikido_torch.straggler._steps import Steps
 from benchmarks.demo_plan import BACKENDS, Plan, late_steps
@@ -76,65 +78,71 @@ class Snapshots:
         return curve
 
 
-def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
-    rank = dist.get_rank()
-    torch.manual_seed(plan.seed)
-    model = make_model(Task(plan.task))
-    ddp_model = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=0.9)
-    policy = policy_of(plan)
-    sampler = BackupSampler(data["train_y"], plan.batch_size, policy, seed=plan.seed)
-    handle = None
-    if plan.mode != "gloo":
-        handle = aikido_torch.ddp.register(
-            ddp_model, policy=policy, optimizer=optimizer, sampler=sampler
+class Training:
+    """Model of this rank, and its progress.
+
+    Attributes:
+        handle: handle of the registered model; None for Gloo.
+        taken: micro-batches that this rank has taken over.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sampler: BackupSampler | None = None,
+        steps: StepLoader | None = None,
+    ):
+        torch.manual_seed(plan.seed)
+        self._plan = plan
+        self.model = make_model(Task(plan.task))
+        self.ddp_model = nn.parallel.DistributedDataParallel(self.model)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=plan.learning_rate, momentum=0.9
         )
-    batches = batches_of(sampler)
-    is_late = late_steps(plan) if rank == plan.late_rank else np.zeros(plan.steps)
-    snapshots = Snapshots(model, plan.snapshot_steps)
+        self.handle: ddp.Handle | None = None
+        if plan.mode != "gloo":
+            self.handle = ddp.register(
+                self.ddp_model,
+                policy=policy_of(plan),
+                optimizer=self.optimizer,
+                sampler=sampler,
+                steps=steps,
+            )
+        is_late = dist.get_rank() == plan.late_rank
+        self.late = late_steps(plan) if is_late else np.zeros(plan.steps, dtype=bool)
+        self.taken = 0
+        self._snapshots = Snapshots(self.model, plan.snapshot_steps)
+        dist.barrier()
+        self._begin = time.monotonic()
 
-    dist.barrier()
-    begin = time.monotonic()
-    step = 0
-    while step < plan.steps:
-        index = torch.tensor(next(batches))
-        optimizer.zero_grad()
-        output = ddp_model(data["train_x"][index])
-        loss = nn.functional.cross_entropy(output, data["train_y"][index])
-        if is_late[step]:
-            time.sleep(plan.delay_ms / 1e3)
-        loss.backward()
-        optimizer.step()
-        step += 1
-        if handle is not None:
-            # Applies the steps that the other ranks did meanwhile, without their data.
-            missed = handle.catch_up()
-            for _ in range(missed.batches_to_skip):
-                next(batches)
-            step += missed
-            # On all ranks, so that no rank passes such a step.
-            is_due = handle.every(plan.snapshot_steps)
-        else:
-            is_due = True
-        seconds = time.monotonic() - begin
-        if rank == 0 and is_due and snapshots.take_if_due(step, seconds):
+    def end_step(self, step: int) -> None:
+        """Copies the parameters if it is time for that. Call it on all ranks."""
+        # On all ranks, so that no rank passes such a step.
+        is_due = self.handle is None or self.handle.every(self._plan.snapshot_steps)
+        seconds = time.monotonic() - self._begin
+        is_first = dist.get_rank() == 0
+        if is_first and is_due and self._snapshots.take_if_due(step, seconds):
             emit(step=step)
-    end = time.monotonic()
 
-    dist.barrier()
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().numpy().tobytes())
-    mine = {
-        "begin": begin,
-        "end": end,
-        "skipped": handle.skipped_steps if handle is not None else 0,
-        "hash": digest.hexdigest(),
-    }
-    reports: list = [None] * plan.size
-    dist.all_gather_object(reports, mine)
-    if rank == 0:
-        steps = handle.by_step if handle is not None else Steps()
+    def report(self, data: dict[str, torch.Tensor]) -> None:
+        """Sends the result from rank 0, after the last step."""
+        plan, end = self._plan, time.monotonic()
+        dist.barrier()
+        digest = hashlib.sha256()
+        for parameter in self.model.parameters():
+            digest.update(parameter.detach().numpy().tobytes())
+        mine = {
+            "begin": self._begin,
+            "end": end,
+            "skipped": self.handle.skipped_steps if self.handle is not None else 0,
+            "taken": self.taken,
+            "hash": digest.hexdigest(),
+        }
+        reports: list = [None] * plan.size
+        dist.all_gather_object(reports, mine)
+        if dist.get_rank() != 0:
+            return
+        steps = self.handle.by_step if self.handle is not None else Steps()
         progress = steps.progress()
         shares = progress.shares if progress else (1.0,) * plan.num_ranks
         # All ranks use the machine's clock, so their times are comparable: from the
@@ -146,13 +154,67 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
                 "steps_per_second": plan.steps / seconds,
                 "shares": shares[: plan.num_ranks],
                 "skipped": [r["skipped"] for r in reports],
+                "taken": [r["taken"] for r in reports],
                 "stood_in_for": [
                     sum(rank in s.stand_ins for s in steps) for rank in range(plan.size)
                 ],
                 "hashes_equal": len({r["hash"] for r in reports}) == 1,
-                "curve": snapshots.evaluate(data["test_x"], data["test_y"]),
+                "curve": self._snapshots.evaluate(data["test_x"], data["test_y"]),
             }
         )
+
+
+def train(plan: Plan, data: dict[str, torch.Tensor]) -> Training:
+    """Trains with one batch in each step."""
+    policy = policy_of(plan)
+    sampler = BackupSampler(data["train_y"], plan.batch_size, policy, seed=plan.seed)
+    training = Training(plan, sampler)
+    handle, batches = training.handle, batches_of(sampler)
+    step = 0
+    while step < plan.steps:
+        index = torch.tensor(next(batches))
+        training.optimizer.zero_grad()
+        output = training.ddp_model(data["train_x"][index])
+        loss = nn.functional.cross_entropy(output, data["train_y"][index])
+        if training.late[step]:
+            time.sleep(plan.delay_ms / 1e3)
+        loss.backward()
+        training.optimizer.step()
+        step += 1
+        if handle is not None:
+            # Applies the steps that the other ranks did meanwhile, without their data.
+            missed = handle.catch_up()
+            for _ in range(missed.batches_to_skip):
+                next(batches)
+            step += missed
+        training.end_step(step)
+    return training
+
+
+def train_by_micro_batches(plan: Plan, data: dict[str, torch.Tensor]) -> Training:
+    """Trains with micro-batches that move from a late rank to the others."""
+    steps = StepLoader(
+        TensorDataset(data["train_x"], data["train_y"]),
+        batch_size=plan.batch_size * plan.num_ranks,
+        micro_batch_size=plan.batch_size // plan.micro_batches,
+        seed=plan.seed,
+    )
+    training = Training(plan, steps=steps)
+    for step in itertools.chain.from_iterable(itertools.repeat(steps)):
+        for micro_batch in step:
+            inputs, targets = micro_batch.data
+            output = training.ddp_model(inputs)
+            loss = nn.functional.cross_entropy(output, targets)
+            if training.late[step.number]:
+                time.sleep(plan.delay_ms / plan.micro_batches / 1e3)
+            training.taken += micro_batch.is_taken
+            (loss * micro_batch.weight).backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+        training.end_step(step.number + 1)
+        if step.number + 1 == plan.steps:
+            return training
+    raise AssertionError("the loader gives steps without an end")
 
 
 def main() -> None:
@@ -162,7 +224,8 @@ def main() -> None:
         data = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     dist.init_process_group(BACKENDS[plan.mode])
     try:
-        train(plan, data)
+        run = train_by_micro_batches if plan.mode == "reassign" else train
+        run(plan, data).report(data)
     finally:
         dist.destroy_process_group()
 

@@ -112,6 +112,7 @@ def row(**more):
         "skipped": [0, 0, 0, 7],
         "stood_in_for": [0, 0, 0, 0],
         "hashes_equal": True,
+        "taken": [0, 0, 0, 0],
     } | more
 
 

@@ -34,7 +34,7 @@ def demo(tmp_path, *arguments):
 def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
     # Long enough that the warm-up of the deadlines (8 operations) is a small part.
     figures, text = demo(tmp_path, "--steps", "60", "--straggler", "sleep")
-    assert list(figures) == ["wait_all", "skip", "backup"]
+    assert list(figures) == ["wait_all", "skip", "backup", "reassign"]
     for mode, figure in figures.items():
         assert list(figure) == [
             "seconds",
@@ -46,13 +46,14 @@ def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
             "skipped",
             "stood_in_for",
             "hashes_equal",
+            "taken",
         ]
         assert figure["hashes_equal"] is True
         assert figure["steps_per_second"] == pytest.approx(60 / figure["seconds"])
         samples = figure["steps_per_second"] * figure["share"] * 4 * 32
         assert figure["samples_per_second"] == pytest.approx(samples)
         assert mode in text
-    wait_all, skip, backup = figures.values()
+    wait_all, skip, backup, reassign = figures.values()
     assert wait_all["skipped"] == [0, 0, 0, 0]
     # 20 steps are late by 150 ms, and all ranks wait for each of them.
     assert wait_all["seconds"] > 20 * 0.150
@@ -65,6 +66,9 @@ def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
     assert backup["stood_in_for"][3] > 0
     assert backup["stood_in_for"][4] == backup["skipped"][4] == 0
     assert backup["seconds"] < wait_all["seconds"]
+    assert reassign["share"] == 1
+    assert sum(reassign["taken"]) > 20
+    assert reassign["seconds"] < wait_all["seconds"]
 
 
 @pytest.mark.beside
