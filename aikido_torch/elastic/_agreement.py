@@ -20,6 +20,7 @@ __all__ = ["Watch", "agree"]
 
 _POLL_S = 0.005
 _WATCH_S = 0.02
+_REPORT_S = 0.5
 
 
 def agree(
@@ -128,6 +129,8 @@ class Watch:
         self._is_leader = False
         self._waiting: list[Member] = []
         self._notice_s: float | None = None
+        self._status: str | None = None  # to be written
+        self._reported_s = -_REPORT_S
         self._is_closed = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="aikido-elastic", daemon=True
@@ -152,6 +155,19 @@ class Watch:
         with self._lock:
             return self._notice_s
 
+    def report(self, status: Callable[[], str]) -> None:
+        """Lets the thread write the status of the job, at most twice a second.
+
+        Args:
+            status: makes the text, in the calling thread. Only the leader calls it.
+        """
+        now_s = time.monotonic()
+        if self._is_leader and now_s - self._reported_s >= _REPORT_S:
+            self._reported_s = now_s
+            text = status()
+            with self._lock:
+                self._status = text
+
     def close(self) -> None:
         """Ends the thread."""
         self._is_closed.set()
@@ -163,7 +179,10 @@ class Watch:
         while not self._is_closed.wait(_WATCH_S):
             with self._lock:
                 epoch, is_leader = self._epoch, self._is_leader
+                status, self._status = self._status, None
             try:
+                if status is not None:
+                    self._endpoint.set("status", status)
                 is_new = epoch > announced
                 if is_new and self._endpoint.read(f"lost/{epoch}/any") is not None:
                     self._endpoint.decide(f"lost/{epoch}/{self._number}", "[]")

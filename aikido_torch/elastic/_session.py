@@ -29,6 +29,7 @@ from aikido_torch.elastic import _group
 from aikido_torch.elastic._agreement import Watch, agree
 from aikido_torch.elastic._batches import Batches
 from aikido_torch.elastic._endpoint import Endpoint
+from aikido_torch.elastic._goodput import Goodput
 from aikido_torch.elastic._gradients import Gradients
 from aikido_torch.elastic._roster import Member, Roster
 from aikido_torch.elastic._sampler import Assignment, ElasticSampler
@@ -116,6 +117,7 @@ class Job:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        self._goodput = Goodput(time.monotonic())
         self._roster = Roster(epoch=0, members=(self._me,))
         self._commit = _group.Commit(0, ())
         self._is_evicting = self._has_failed = self._has_state = False
@@ -173,6 +175,7 @@ class Job:
             if not is_repeat and self._pass_boundary():
                 return
             step = self._begin_step(is_repeat=is_repeat)
+            self._goodput.begin_step(time.monotonic())
             yield step
             if not step._is_over:
                 raise ConfigError(
@@ -185,6 +188,8 @@ class Job:
             else:
                 self.sampler.commit()
                 self._before = None
+                self._goodput.commit(time.monotonic())
+                self._watch.report(self._status)
         self._leave_finished_job()
 
     # ---- a step ----
@@ -399,6 +404,17 @@ class Job:
 
     def _note(self, what: str) -> None:
         self._events.append((what, self.sampler.step, len(self._roster.members)))
+
+    def _status(self) -> str:
+        """Text of the status after a committed step, for the store."""
+        return self._goodput.status(
+            self._roster.members,
+            step=self.sampler.step,
+            epoch=self.sampler.epoch,
+            stage=1,  # each member has the whole state
+            now_s=time.monotonic(),
+            wall_s=time.time(),
+        ).encode()
 
     def _leave_finished_job(self) -> None:
         if self._roster.leader == self._me:

@@ -2,19 +2,16 @@
 # Copyright (c) the aikido authors
 """Status of an elastic job, as its leader writes it to the store.
 
-Pure: the session gives the times.
+Pure: `Goodput` makes it from the times of the session.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from aikido_torch.elastic._roster import Member
 from aikido_torch.elastic._stages import RELIABLE, TRANSIENT, Stage, next_stage
 from aikido_torch.errors import ConfigError
 
-__all__ = ["Goodput", "Status", "StatusMember"]
+__all__ = ["Status", "StatusMember"]
 
 
 @dataclass(frozen=True)
@@ -120,63 +117,3 @@ class Status:
             (str(rank), str(m.number), m.role, m.host or "-", str(m.pid or "-"))
             for rank, m in enumerate(self.members)
         ]
-
-
-class Goodput:
-    """Times of one member, as the base of a status. For one thread.
-
-    Args:
-        now_s: present time of a monotonic clock, in seconds.
-    """
-
-    def __init__(self, now_s: float) -> None:
-        self._begin_s = now_s
-        self._step_begin_s: float | None = None
-        self._useful_s = 0.0
-        self.steps_lost = 0
-
-    def begin_step(self, now_s: float) -> None:
-        """An attempt at a step begins."""
-        self._step_begin_s = now_s
-
-    def commit(self, now_s: float) -> None:
-        """The step is committed; the time since its begin counts as useful."""
-        if self._step_begin_s is not None:
-            self._useful_s += now_s - self._step_begin_s
-        self._step_begin_s = None
-
-    def lose(self, steps: int = 1) -> None:
-        """An attempt failed, or committed steps were rolled back."""
-        self.steps_lost += steps
-        self._step_begin_s = None
-
-    def status(
-        self,
-        members: Sequence[Member],
-        *,
-        step: int,
-        epoch: int,
-        stage: int,
-        now_s: float,
-        wall_s: float,
-    ) -> Status:
-        """Status of the job between two steps.
-
-        Args:
-            members: in rank order.
-            step, epoch, stage: as in `Status`.
-            now_s: present time of the monotonic clock.
-            wall_s: present time in seconds since 1970.
-        """
-        elapsed_s = now_s - self._begin_s
-        facts: dict[str, Any] = {"step": step, "epoch": epoch, "stage": stage}
-        return Status(
-            members=tuple(
-                StatusMember(m.number, m.role, m.host, m.pid) for m in members
-            ),
-            steps_lost=self.steps_lost,
-            stall_s=elapsed_s - self._useful_s,
-            elapsed_s=elapsed_s,
-            written_s=wall_s,
-            **facts,
-        )

@@ -2,6 +2,9 @@
 # Copyright (c) the aikido authors
 """Jobs of one member in this process; `multiproc/test_elastic.py` has more members."""
 
+import os
+import socket
+import threading
 import warnings
 
 import pytest
@@ -11,6 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from aikido_torch import elastic
 from aikido_torch.elastic import _group
+from aikido_torch.elastic._endpoint import Endpoint
+from aikido_torch.elastic._status import Status
 from aikido_torch.errors import ConfigError, PeerLostError
 
 
@@ -154,4 +159,23 @@ def test_a_second_loop_over_batches_is_refused(address):
     train(model, optimizer, step)
     with pytest.raises(ConfigError, match="train the items twice"):
         list(step)
+    job.close()
+
+
+def test_the_leader_writes_the_status_of_the_job(address):
+    model, optimizer = parts()
+    job = join(address, model, optimizer)
+    endpoint = Endpoint(address, "job")
+    steps = job.steps(until=9)
+    for _ in range(2):
+        train(job.model, optimizer, next(steps))
+    next(steps)  # the second step is committed
+    pause = threading.Event()  # never set
+    while (text := endpoint.read("status")) is None:
+        pause.wait(0.01)
+    status = Status.decode(text)
+    assert status.step == 1  # further steps are reported half a second later
+    place = socket.gethostname(), str(os.getpid())
+    assert status.rows() == [("0", job.name, "reliable", *place)]
+    assert 0 < status.goodput <= 1
     job.close()
