@@ -33,6 +33,10 @@ COMMANDS = {
         "aikido_torch.elastic.__main__",
         "Run members of a job whose machines come and go; show and evict them.",
     ),
+    "market": (
+        "aikido_torch.market.__main__",
+        "Decide which machines to rent, and compare policies on recorded markets.",
+    ),
 }
 
 app = typer.Typer(

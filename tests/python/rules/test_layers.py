@@ -106,6 +106,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "straggler": _LEAVES,
     "trace": (*_LEAVES, "_backend"),
     "data": (*_LEAVES, "straggler"),
+    "market": ("_figures",),
     "recovery": (*_LEAVES, "_backend", "_job_ranks", "straggler"),
     "_calls": (*_LEAVES, "_backend", "straggler"),
     "ordering": (*_LEAVES, "profile"),
