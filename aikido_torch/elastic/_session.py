@@ -29,6 +29,7 @@ from aikido_torch.elastic import _group
 from aikido_torch.elastic._agreement import Watch, agree
 from aikido_torch.elastic._batches import Batches
 from aikido_torch.elastic._endpoint import Endpoint
+from aikido_torch.elastic._events import log_event
 from aikido_torch.elastic._goodput import Goodput
 from aikido_torch.elastic._gradients import Gradients
 from aikido_torch.elastic._roster import Member, Roster
@@ -403,7 +404,9 @@ class Job:
         self._enter_or_recover(self._endpoint.request(self._me, timeout_s))
 
     def _note(self, what: str) -> None:
-        self._events.append((what, self.sampler.step, len(self._roster.members)))
+        step, members = self.sampler.step, len(self._roster.members)
+        self._events.append((what, step, members))
+        log_event(what, member=self.name, step=step, members=members)
 
     def _status(self) -> str:
         """Text of the status after a committed step, for the store."""
