@@ -292,6 +292,24 @@ TEST_CASE("a claim ends after its time, and can be repeated", "[tcp]") {
   }
 }
 
+TEST_CASE("a wait for a member that has not begun ends with its death", "[tcp]") {
+  Exchanges two(2, Waiting::patient());
+  REQUIRE(two[0].begin(0, items(0, 1)).is_ok());
+  REQUIRE(two[0].claim(kPatience).is_ok());
+  REQUIRE(two[0].finished(seconds(60)).is_ok());  // so its patience becomes 15 s
+  REQUIRE_FALSE(two[0].claim(kPatience)->has_value());
+  REQUIRE(two[0].begin(1, items(0, 1)).is_ok());
+  REQUIRE(two[0].claim(kPatience).is_ok());
+  const TimePoint begin = SystemClock().now();
+  auto waiting = std::async(std::launch::async,
+                            [&two] { return two[0].claim(kPatience).status(); });
+  CHECK(waiting.wait_for(milliseconds(50)) == std::future_status::timeout);
+  two.exchanges[1].reset();
+  two.members[1] = {};
+  CHECK(waiting.get().is_ok());
+  CHECK(SystemClock().now() - begin < seconds(5));
+}
+
 TEST_CASE("a rank that leaves a step gives back what it took", "[tcp]") {
   Exchanges all(2);
   const std::vector<Duration> took = {milliseconds(12), milliseconds(2)};
