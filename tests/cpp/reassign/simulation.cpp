@@ -76,7 +76,8 @@ struct Sum {
   std::map<int32_t, std::vector<uint64_t>> computed;
   bool is_done = false;
   TimePoint done_at{};
-  std::vector<double> costs;     // of all items of the step
+  // Costs of all items of the step: the first own item of each rank, and the others.
+  std::vector<double> firsts, others;
   std::vector<double> slowness;  // of all ranks
 };
 
@@ -84,12 +85,14 @@ struct Sum {
 double ideal_time(const Sum& sum) {
   double speed = 0;
   for (const double slow : sum.slowness) speed += 1 / slow;
-  return std::accumulate(sum.costs.begin(), sum.costs.end(), 0.0) / speed;
+  const double firsts = std::accumulate(sum.firsts.begin(), sum.firsts.end(), 0.0);
+  return std::accumulate(sum.others.begin(), sum.others.end(), firsts) / speed;
 }
 double whole_time(const Sum& sum) {
-  std::vector<double> costs = sum.costs;
+  std::vector<double> costs = sum.others;
   std::sort(costs.begin(), costs.end(), std::greater<>());
-  std::vector<double> ends(sum.slowness.size());
+  std::vector<double> ends = sum.slowness;
+  for (size_t r = 0; r < ends.size(); ++r) ends[r] *= sum.firsts[r];
   for (const double cost : costs) {
     size_t best = 0;
     for (size_t r = 1; r < ends.size(); ++r)
@@ -224,7 +227,10 @@ void Simulation::begin(int32_t rank, uint64_t step) {
   std::vector<ItemSpec> specs;
   for (const uint64_t label : list) specs.push_back({label, labels_[label].predicted});
   Sum& sum = sums_[step];
-  for (const uint64_t label : list) sum.costs.push_back(labels_[label].cost);
+  for (const uint64_t label : list) sum.others.push_back(labels_[label].cost);
+  sum.firsts.push_back(list.empty() ? 0 : sum.others[sum.others.size() - list.size()]);
+  if (!list.empty())
+    sum.others.erase(sum.others.end() - static_cast<std::ptrdiff_t>(list.size()));
   sum.slowness.push_back(slowness(rank, step));
   process.lists[step] = std::move(list);
   process.step = step;

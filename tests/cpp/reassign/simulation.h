@@ -49,8 +49,10 @@ struct Verdict {
   std::vector<std::string> violations;
   std::vector<double> step_ms;   // of each step without the drain at the end
   std::vector<double> ideal_ms;  // total work / total speed
-  // List schedule of the whole items by real costs and speeds, longest first. The best
-  // possible time if all items cost the same; otherwise close to it.
+  // Bound that a protocol can reach: each rank computes its first own item, because an
+  // item in flight cannot move. The other items follow in a list schedule by real costs
+  // and speeds, longest first. The best possible time if all items cost the same;
+  // otherwise close to it.
   std::vector<double> whole_ms;
   uint64_t num_items = 0;
   uint64_t num_moved = 0;     // begun by another rank than their owner
