@@ -42,6 +42,14 @@ void ItemRate::on_item(double cost, Duration took) {
   measure();
 }
 
+std::optional<double> ItemRate::present_ns_per_cost() const {
+  if (size_ == 0) return std::nullopt;
+  const double last = rates_[size_ - 1];
+  const double large =
+      std::max(std::log(kLargeChange), kLargeChangeDeviations * std::log1p(deviation_));
+  return std::abs(std::log(last / *median_)) > large ? last : median_;
+}
+
 void ItemRate::measure() {
   median_ = median_of({rates_.data(), size_});
   std::array<double, kWindow> errors{};

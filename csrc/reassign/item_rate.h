@@ -10,6 +10,10 @@
 // collection, a page fault) and errors of the predicted costs change little. A change
 // of the speed would need half of the window to show. So if the median of the last
 // kRecent items lies outside of the noise of the window, the older items are forgotten.
+//   A large change shows at once: if the last item is far outside of the noise, its
+// speed is the present speed until the next item ends. Decisions about moves use the
+// present speed. A wrong alarm costs a few moves during one item. Without this rule, a
+// rank whose slow first item has ended would claim more items as if it were fast.
 
 #include <array>
 #include <cstddef>
@@ -27,11 +31,16 @@ class ItemRate {
   // deviations.
   static constexpr double kLeastChange = 0.25;
   static constexpr double kChangeDeviations = 3;
+  // One item shows a change if it differs by this factor, and by this many deviations.
+  static constexpr double kLargeChange = 2;
+  static constexpr double kLargeChangeDeviations = 5;
 
   // An item of `cost` took `took`. Ignored if either is not above 0.
   void on_item(double cost, Duration took);
   // Nanoseconds per unit of cost; nullopt: no item is finished yet.
   std::optional<double> ns_per_cost() const { return median_; }
+  // The same at present: of the last item alone, if that shows a large change.
+  std::optional<double> present_ns_per_cost() const;
   // Typical relative error of the time of one item, as of a normal distribution.
   double deviation() const { return deviation_; }
 

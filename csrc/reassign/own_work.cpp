@@ -69,7 +69,7 @@ void OwnWork::start(const NamedItem& item, TimePoint now) {
   running_ = item;
   since_ = now;
   look_.reset();
-  if (const auto rate = rate_.ns_per_cost())
+  if (const auto rate = rate_.present_ns_per_cost())
     look_ = now + scaled(Duration(1), kOverdue * item.spec.cost * *rate);
 }
 
@@ -87,7 +87,7 @@ void OwnWork::look(TimePoint now) {
 }
 
 double OwnWork::ns_per_cost(TimePoint now) const {
-  const auto measured = rate_.ns_per_cost();
+  const auto measured = rate_.present_ns_per_cost();
   if (!measured) return 0;
   if (!running_) return *measured;
   const double now_ns =
@@ -103,7 +103,7 @@ double OwnWork::committed_ns(TimePoint now) const {
     for (const ItemSpec& item : block.items) sum += item.cost * ns;
   if (running_ && ns > 0) {
     // An item that is over its time needs as much again as it is over, as far as known.
-    const double expected = running_->spec.cost * *rate_.ns_per_cost();
+    const double expected = running_->spec.cost * *rate_.present_ns_per_cost();
     sum += std::abs(expected - static_cast<double>((now - since_).count()));
   }
   return sum;

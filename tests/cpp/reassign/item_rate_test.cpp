@@ -41,6 +41,29 @@ TEST_CASE("two slow items of the last three show another speed, in both directio
   CHECK(*rate.ns_per_cost() == 10);
 }
 
+TEST_CASE("one item that is far off shows the present speed until the next one ends") {
+  ItemRate rate;
+  CHECK_FALSE(rate.present_ns_per_cost());
+  for (int i = 0; i < 8; ++i) rate.on_item(1, 10ns);
+  rate.on_item(1, 19ns);
+  CHECK(*rate.present_ns_per_cost() == 10);
+  rate.on_item(1, 10ns);
+  rate.on_item(1, 4ns);
+  CHECK(*rate.present_ns_per_cost() == 4);
+  rate.on_item(1, 10ns);
+  CHECK(*rate.present_ns_per_cost() == 10);
+  rate.on_item(1, 90ns);
+  CHECK(*rate.present_ns_per_cost() == 90);
+  CHECK(*rate.ns_per_cost() == 10);
+}
+
+TEST_CASE("an item within the noise does not show the present speed") {
+  ItemRate rate;
+  for (int i = 0; i < 16; ++i) rate.on_item(1, i % 2 == 0 ? 8ns : 12ns);
+  rate.on_item(1, 30ns);
+  CHECK(*rate.present_ns_per_cost() < 13);
+}
+
 TEST_CASE("noise is no change of the speed") {
   ItemRate rate;
   for (int i = 0; i < 64; ++i) rate.on_item(1, i % 2 == 0 ? 8ns : 12ns);

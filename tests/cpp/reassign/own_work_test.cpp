@@ -63,6 +63,22 @@ TEST_CASE_METHOD(Fixture, "an overdue item shows a slower rank") {
   CHECK(work.ns_per_cost(kStart + 90ns) == 10);
 }
 
+TEST_CASE("a slow first item shows that the other own items take longer, too") {
+  OwnWork work(kSelf);
+  work.begin(1, std::vector<ItemSpec>(8, ItemSpec{0, 1}));
+  while (const auto item = work.claim()) {
+    work.start(*item, kStart);
+    work.finish(10ns);
+  }
+  work.begin(2, {{10, 1}, {11, 2}, {12, 3}});
+  work.start(*work.claim(), kStart);
+  work.finish(40ns);
+  CHECK(work.ns_per_cost(kStart + 40ns) == 40);
+  CHECK(work.remaining_ns(kStart + 40ns) == 5 * 40);
+  work.start(*work.claim(), kStart + 40ns);
+  CHECK(work.next_look() == kStart + 40ns + 160ns);
+}
+
 TEST_CASE("a rank that has computed nothing knows no time") {
   OwnWork work(kSelf);
   work.begin(1, {{0, 1}});
