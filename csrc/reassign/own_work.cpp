@@ -17,6 +17,7 @@ void OwnWork::begin(uint64_t step, std::vector<ItemSpec> items) {
   table_ = std::make_shared<ItemTable>(static_cast<uint32_t>(items_.size()));
   blocks_.clear();
   running_.reset();
+  has_finished_ = false;
 }
 
 std::optional<NamedItem> OwnWork::claim() {
@@ -74,7 +75,10 @@ void OwnWork::start(const NamedItem& item, TimePoint now) {
 }
 
 std::optional<NamedItem> OwnWork::finish(Duration took) {
-  if (running_) rate_.on_item(running_->spec.cost, took);
+  if (running_) {
+    rate_.on_item(running_->spec.cost, took);
+    has_finished_ = true;
+  }
   return std::exchange(running_, std::nullopt);
 }
 

@@ -64,6 +64,8 @@ class OwnWork {
   std::optional<NamedItem> finish(Duration took);
   // No item is running any more, finished or not.
   void stop() { running_.reset(); }
+  // True if this rank has finished an item in this step.
+  bool has_finished() const { return has_finished_; }
   const std::optional<NamedItem>& running() const { return running_; }
   // When the running item will have taken much longer than expected, or has taken twice
   // as long as at the last call of look().
@@ -89,6 +91,7 @@ class OwnWork {
   std::shared_ptr<ItemTable> table_ = std::make_shared<ItemTable>(0);
   std::vector<Block> blocks_;
   std::optional<NamedItem> running_;
+  bool has_finished_ = false;
   TimePoint since_{};  // begin of the running item
   std::optional<TimePoint> look_;
 };

@@ -14,16 +14,18 @@
 //
 // Note [how items move]
 // Every rank has a few helpers, which may take its items. It may take items of a few
-// owners itself (helper_group.h). A rank tells its group at the begin of a step how much
-// work it has, and again if its expected end has moved. All messages carry these news.
+// owners itself (helper_group.h). A rank tells its group at the begin of a step how
+// much work it has, and again if its expected end has moved. All messages carry these
+// news.
 //   A rank that will be idle soon asks the owner with the largest gain. Soon means: it
 // has begun its last item, one micro-batch ahead, so the answer arrives while it
 // computes. It asks earlier if the owner is `behind` by more than a share of a step: so
-// work can travel over several groups. The owner alone decides about its items
-// (grant_size.h), takes them from the tail of its table and sends them. The helper
-// confirms, and computes them before its own items: its helpers can take only its own
-// items from it. Only the owner of an item can get it from a helper again, by kCancel,
-// and only if the helper has not begun it.
+// work can travel over several groups. A rank asks early only after it has finished an
+// item in this step, because speeds of the former step may be wrong. The owner alone
+// decides about its items (grant_size.h), takes them from the tail of its table and
+// sends them. The helper confirms, and computes them before its own items: its helpers
+// can take only its own items from it. Only the owner of an item can get it from a
+// helper again, by kCancel, and only if the helper has not begun it.
 //   FlexRR's helpers begin at once and tell the owner, which may cancel. There both may
 // compute an item if their messages cross. Here no item has two ranks at any time.
 //

@@ -130,6 +130,7 @@ void Reassigner::ask_if_worth(TimePoint now) {
 
 std::optional<Reassigner::Candidate> Reassigner::best_candidate(TimePoint now) const {
   const bool is_idle_soon = !work_.has_claimable();
+  if (!is_idle_soon && !work_.has_finished()) return std::nullopt;
   const double behind_ns = options_.behind * work_.step_ns(now);
   const double mine = work_.remaining_ns(now);
   std::optional<Candidate> best;

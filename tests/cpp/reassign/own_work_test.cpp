@@ -71,8 +71,10 @@ TEST_CASE("a slow first item shows that the other own items take longer, too") {
     work.finish(10ns);
   }
   work.begin(2, {{10, 1}, {11, 2}, {12, 3}});
+  CHECK_FALSE(work.has_finished());
   work.start(*work.claim(), kStart);
   work.finish(40ns);
+  CHECK(work.has_finished());
   CHECK(work.ns_per_cost(kStart + 40ns) == 40);
   CHECK(work.remaining_ns(kStart + 40ns) == 5 * 40);
   work.start(*work.claim(), kStart + 40ns);

@@ -42,9 +42,21 @@ TEST_CASE("a rank asks when it begins its last item, and not before") {
 TEST_CASE("a rank asks early if an owner is far behind") {
   RankZero zero;
   zero.learn(10);
-  CHECK(zero.receive(kOne, MessageKind::kProgress, 0, 119, 8).is_ok());
+  zero.claim();
+  zero.finish_and_claim();
+  CHECK(zero.receive(kOne, MessageKind::kProgress, 0, 109, 8).is_ok());
   CHECK(zero.sent().empty());
-  CHECK(zero.receive(kTwo, MessageKind::kProgress, 0, 121, 8).is_ok());
+  CHECK(zero.receive(kTwo, MessageKind::kProgress, 0, 111, 8).is_ok());
+  CHECK(zero.sent() == "2:request");
+}
+
+TEST_CASE("a rank asks early only after it has finished an item in the step") {
+  RankZero zero;
+  zero.learn(10);
+  CHECK(zero.receive(kTwo, MessageKind::kProgress, 0, 500, 40).is_ok());
+  zero.claim();
+  CHECK(zero.sent().empty());
+  zero.finish_and_claim();
   CHECK(zero.sent() == "2:request");
 }
 
@@ -52,7 +64,8 @@ TEST_CASE("a rank asks the owner that will be the last") {
   RankZero zero;
   zero.learn(1);
   CHECK(zero.receive(kTwo, MessageKind::kProgress, 0, 90, 9).is_ok());
-  zero.sent();
+  zero.claim();
+  CHECK(zero.sent() == "2:request");
   CHECK(zero.receive(kTwo, MessageKind::kDecline, 1, 90, 9).is_ok());
   CHECK(zero.receive(kTwo, MessageKind::kProgress, 0, 190, 9).is_ok());
   CHECK(zero.receive(kOne, MessageKind::kProgress, 0, 100, 9).is_ok());

@@ -121,10 +121,11 @@ TEST_CASE(
 }
 
 TEST_CASE("disruptions with a power law cost at most 1.10 of the ideal time") {
-  for (const uint32_t num_items : {8u, 16u}) {
-    INFO(num_items << " items");
-    CHECK(over_ideal(power_law(num_items, 10)) <= 1.10);
-  }
+  for (const uint32_t num_items : {8u, 16u})
+    for (const uint64_t slot : {1u, 4u, 10u}) {
+      INFO(num_items << " items, slots of " << slot << " steps");
+      CHECK(over_ideal(power_law(num_items, slot)) <= 1.10);
+    }
 }
 
 TEST_CASE("moves beat a partition by predicted costs that are wrong by 30 %") {
