@@ -55,7 +55,8 @@ def beta_table(
 ) -> BetaTable:
     """Table of `trace`, with start times every `every_s` from the first change on.
 
-    A start counts if its whole horizon lies before the last change.
+    A start counts if its whole horizon lies before the last change. Prices are compared
+    as floating-point numbers, without a tolerance.
 
     Raises:
         MarketError: the trace is shorter than the horizon, or a delta is negative.
@@ -73,9 +74,7 @@ def beta_table(
     last = np.searchsorted(times, starts + horizon_s, side="right")
     prices = trace.usd_per_hour
     now = prices[first - 1]
-    found = [
-        _first_above(prices, first, last, now + delta + _ROUND_OFF) for delta in deltas
-    ]
+    found = [_first_above(prices, first, last, now + delta) for delta in deltas]
     betas = tuple(float(np.mean(place >= 0)) for place in found)
     waits: list[NDArray[np.float64]] = [
         (times[place[place >= 0]] - starts[place >= 0]) / 60

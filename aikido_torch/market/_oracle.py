@@ -27,19 +27,16 @@ def oracle_usd(
     gap_s: float,
     *,
     start: int = 0,
-    move_usd: float = 0.0,
     max_points: int = 6000,
 ) -> float:
-    """Least cost in USD by the rules of `simulate_capacity`.
+    """Least cost in USD by the rules of `simulate_capacity`, with free moves.
 
     Args:
         available: shape (regions, samples), of bool.
         gap_s: seconds between samples.
         start: index of the first sample of the job.
-        move_usd: accepted for symmetry; the bound counts moves as free.
         max_points: most points of the grid of slack.
     """
-    del move_usd
     times = [round(t) for t in (gap_s, job.work_s, job.deadline_s, job.overhead_s)]
     most = job.deadline_s - job.work_s
     unit = max(math.gcd(*times), math.ceil(most / max_points), 1)

@@ -39,7 +39,7 @@ def by_hand(trace, delta):
     for start in starts:
         later = (trace.times_s > start) & (trace.times_s <= start + 3600)
         evicted += bool(
-            np.any(trace.usd_per_hour[later] > trace.price_at(start) + delta + 1e-9)
+            np.any(trace.usd_per_hour[later] > trace.price_at(start) + delta)
         )
     return evicted / len(starts)
 
