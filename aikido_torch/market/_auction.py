@@ -62,12 +62,15 @@ class AuctionMarket:
     deltas: tuple[float, ...] = BID_DELTAS
     window_s: float = 60 * _DAY_S
     _evictions: Evictions = field(init=False, repr=False)
+    _deltas: NDArray[np.float64] = field(init=False, repr=False)
+    _day_median: tuple[int, float] = field(init=False, repr=False, default=(-1, 0.0))
     _tables: dict[tuple[int, bool], NDArray[np.float64]] = field(
         init=False, repr=False, default_factory=dict
     )
 
     def __post_init__(self) -> None:
         self._evictions = Evictions(self.trace, self.deltas)
+        self._deltas = np.array(self.deltas)
 
     def at(self, now_s: float) -> Market:
         """The market at a time; the tables change once a day."""
@@ -82,15 +85,20 @@ class AuctionMarket:
             name=self.trace.name,
             kind=self.kind,
             price=price,
-            deltas=np.array(self.deltas),
+            deltas=self._deltas,
             survival=self._tables[day, is_low],
             on_demand=self.on_demand,
         )
 
     def _median(self, now_s: float) -> float:
-        times = np.arange(now_s - _DAY_S, now_s + 1.0, 3600.0)
-        places = np.searchsorted(self.trace.times_s, times, side="right") - 1
-        return float(np.median(self.trace.usd_per_hour[np.maximum(places, 0)]))
+        """Median price of the last day, computed once an hour."""
+        hour = int(now_s // HOUR_S)
+        if self._day_median[0] != hour:
+            times = np.arange(hour * HOUR_S - _DAY_S, hour * HOUR_S + 1.0, 3600.0)
+            places = np.searchsorted(self.trace.times_s, times, side="right") - 1
+            prices = self.trace.usd_per_hour[np.maximum(places, 0)]
+            self._day_median = (hour, float(np.median(prices)))
+        return self._day_median[1]
 
 
 class AuctionPolicy(Protocol):

@@ -128,6 +128,10 @@ class PlannerState:
     allocations: Sequence[Allocation] = ()
 
 
+# Market, count, bid and price of an addition; None to rent nothing.
+Option = tuple[int, int, float, float] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Actions at a decision.
@@ -136,15 +140,24 @@ class Plan:
         keep: for each allocation, whether to go on with it.
         add: the allocation to rent; None for none.
         usd_per_item: expected cost per item of the chosen actions.
-        alternatives: (actions, expected USD per item), the cheapest first.
         reason: one sentence for the log.
+        state: the markets and allocations of the decision.
+        compared: addition, number of allocations to give back, and expected USD per
+            item, for each plan.
     """
 
     keep: tuple[bool, ...]
     add: Allocation | None
     usd_per_item: float
-    alternatives: list[tuple[str, float]] = field(repr=False)
     reason: str
+    state: PlannerState = field(repr=False)
+    compared: list[tuple[Option, int, float]] = field(repr=False)
+
+    @property
+    def alternatives(self) -> list[tuple[str, float]]:
+        """(actions, expected USD per item) of all plans, the cheapest first."""
+        found = sorted(self.compared, key=lambda plan: plan[2])
+        return [(_text(self.state, one, drops), cost) for one, drops, cost in found]
 
 
 @dataclass
@@ -181,8 +194,8 @@ class Planner:
         held = [self._held(state, one) for one in state.allocations]
         ending = [i for i, one in enumerate(state.allocations) if one.hour_left_s <= 0]
         free = ending[:_MOST_ENDING]
-        best: tuple[float, tuple[bool, ...], Allocation | None] | None = None
-        found: list[tuple[str, float]] = []
+        best: tuple[float, tuple[bool, ...], Option] = (math.inf, (), None)
+        compared: list[tuple[Option, int, float]] = []
         for keeps in itertools.product((True, False), repeat=len(free)):
             keep = [True] * len(held)
             for index, is_kept in zip(free, keeps, strict=True):
@@ -192,22 +205,24 @@ class Planner:
             options, candidates = self._candidates(state, used)
             costs = self._per_item(kept, candidates)
             dropped = keep.count(False)
-            for option, cost in zip(options, costs, strict=True):
-                found.append((_text(state, option, dropped), float(cost)))
-                if best is None or cost < best[0]:
-                    best = (float(cost), tuple(keep), option)
-        assert best is not None
-        found.sort(key=lambda pair: pair[1])
-        cost, keep_best, add = best
-        if not math.isfinite(cost):
-            add = None
-        text = _text(state, add, keep_best.count(False))
+            compared += [
+                (option, dropped, cost)
+                for option, cost in zip(options, costs.tolist(), strict=True)
+            ]
+            place = int(costs.argmin())
+            if costs[place] < best[0] or not best[1]:
+                add = options[place] if math.isfinite(costs[place]) else None
+                best = (float(costs[place]), tuple(keep), add)
+        cost, keep_best, option = best
+        text = _text(state, option, keep_best.count(False))
+        number = len(compared)
         return Plan(
             keep=keep_best,
-            add=add,
+            add=None if option is None else _allocation(option),
             usd_per_item=cost,
-            alternatives=found,
-            reason=f"{text}: {cost:.4g} USD per item, the least of {len(found)} plans.",
+            reason=f"{text}: {cost:.4g} USD per item, the least of {number} plans.",
+            state=state,
+            compared=compared,
         )
 
     def usd_per_item(
@@ -250,9 +265,9 @@ class Planner:
 
     def _candidates(
         self, state: PlannerState, used: Sequence[Allocation]
-    ) -> tuple[list[Allocation | None], _Part]:
+    ) -> tuple[list[Option], _Part]:
         room = self._work.max_machines - sum(one.count for one in used)
-        options: list[Allocation | None] = [None]
+        options: list[Option] = [None]
         parts = [_none()]
         for index, market in enumerate(state.markets):
             here = sum(one.count for one in used if one.market == index)
@@ -261,16 +276,7 @@ class Planner:
                 continue
             rate = self._work.rate(market.kind)
             bids = market.price + market.deltas
-            options += [
-                Allocation(
-                    market=index,
-                    count=count,
-                    bid=float(bid),
-                    price=market.price,
-                    hour_left_s=HOUR_S,
-                )
-                for bid in bids
-            ]
+            options += [(index, count, bid, market.price) for bid in bids.tolist()]
             end = market.survival[:, -1]
             alive = 60.0 * market.survival[:, 1:].sum(axis=1)
             full = np.full(len(bids), float(count))
@@ -278,16 +284,9 @@ class Planner:
                 _Part(end * count * market.price, end, alive, rate + 0 * full, full)
             )
             if market.on_demand is not None:
-                options.append(
-                    Allocation(
-                        market=index,
-                        count=count,
-                        bid=math.inf,
-                        price=market.on_demand,
-                        hour_left_s=HOUR_S,
-                    )
-                )
-                parts.append(self._held(state, options[-1]))  # type: ignore[arg-type]
+                option = (index, count, math.inf, market.on_demand)
+                options.append(option)
+                parts.append(self._held(state, _allocation(option)))
         joined = _Part(
             *(
                 np.concatenate([getattr(part, name) for part in parts])
@@ -334,14 +333,21 @@ def _alive(survival: NDArray[np.float64], left_s: float) -> tuple[float, float]:
     return end, seconds
 
 
-def _text(state: PlannerState, add: Allocation | None, dropped: int) -> str:
+def _allocation(option: tuple[int, int, float, float]) -> Allocation:
+    market, count, bid, price = option
+    return Allocation(
+        market=market, count=count, bid=bid, price=price, hour_left_s=HOUR_S
+    )
+
+
+def _text(state: PlannerState, add: Option, dropped: int) -> str:
     parts = []
     if dropped:
         parts.append(f"give back {dropped} allocation{'s' if dropped > 1 else ''}")
     if add is None:
         parts.append("rent nothing")
     else:
-        name = state.markets[add.market].name
-        how = "on demand" if math.isinf(add.bid) else f"with bid {add.bid:.4f}"
-        parts.append(f"rent {add.count} in {name} {how}")
+        market, count, bid, _ = add
+        how = "on demand" if math.isinf(bid) else f"with bid {bid:.4f}"
+        parts.append(f"rent {count} in {state.markets[market].name} {how}")
     return " and ".join(parts)
