@@ -16,6 +16,7 @@ for step in job.steps(until=10_000):  # members join, leave and die between step
 """
 
 from aikido_torch.elastic._join import join as join
+from aikido_torch.elastic._sharded import ShardedOptimizer as ShardedOptimizer
 
 # The names of this package are not part of the stable interface yet.
 __all__: list[str] = []

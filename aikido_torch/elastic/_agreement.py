@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Collection
 
 from aikido_torch.elastic._endpoint import Endpoint
-from aikido_torch.elastic._roster import Member, Roster, decide_survivors
-from aikido_torch.errors import AbortedError, AikidoError
+from aikido_torch.elastic._roster import JobEndsError, Member, Roster, decide_survivors
+from aikido_torch.errors import AikidoError
 
 __all__ = ["Watch", "agree"]
 
@@ -46,7 +46,7 @@ def agree(
         The next roster. The calling member may be missing in it: it was too late.
 
     Raises:
-        AbortedError: too few reliable members are alive.
+        JobEndsError: too few reliable members are alive.
         PeerLostError: the store does not answer.
     """
     key = f"lost/{roster.epoch}"
@@ -71,7 +71,7 @@ def agree(
             following = roster.changed(endpoint.add("epoch"), without=absent)
             return endpoint.follow(roster, following)
         if waited_s > timeout_s:
-            raise AbortedError(
+            raise JobEndsError(
                 f"elastic: the members cannot agree on the next roster after epoch "
                 f"{roster.epoch}: {decision.reason} after {timeout_s:.0f} s. The job "
                 "ends; start it again from its last checkpoint."
@@ -126,6 +126,7 @@ class Watch:
         self._on_store_lost = on_store_lost
         self._lock = threading.Lock()
         self._epoch = 0
+        self._alarm = -1  # epoch in which a death was announced
         self._is_leader = False
         self._waiting: list[Member] = []
         self._notice_s: float | None = None
@@ -144,6 +145,10 @@ class Watch:
             self._is_leader = roster.leader.number == self._number
             known = {m.number for m in roster.members}
             self._waiting = [m for m in self._waiting if m.number not in known]
+
+    def has_alarm(self) -> bool:
+        """True if a member of the present roster has announced a death."""
+        return self._alarm == self._epoch
 
     def waiting(self) -> list[Member]:
         """Processes that wait for admission. Empty except on the leader."""
@@ -186,7 +191,7 @@ class Watch:
                 is_new = epoch > announced
                 if is_new and self._endpoint.read(f"lost/{epoch}/any") is not None:
                     self._endpoint.decide(f"lost/{epoch}/{self._number}", "[]")
-                    announced = epoch
+                    announced = self._alarm = epoch
                 found = requests.waiting() if is_leader else []
                 text = self._endpoint.read(f"evict/{self._number}")
             except AikidoError as error:

@@ -12,6 +12,7 @@ _NEWS = {
     "founded": (logging.INFO, "the job begins"),
     "members": (logging.INFO, "the members have changed"),
     "left": (logging.INFO, "this member has left after a notice"),
+    "ended": (logging.WARNING, "no reliable member stays, so the job ends here"),
     "rolled back": (logging.WARNING, "the last committed step is undone and repeated"),
 }
 
@@ -23,7 +24,7 @@ def log_event(what: str, *, member: str, step: int, members: int) -> None:
     JSON.
 
     Args:
-        what: "founded", "members", "left" or "rolled back".
+        what: "founded", "members", "left", "ended" or "rolled back".
         member: name of the member that logs.
         step: number of committed steps.
         members: number of members after the event.

@@ -7,7 +7,7 @@ wrapped again. An error of a call never leaves the backward pass: it is kept unt
 `finish`, because the loop of the user could not continue with it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,6 +40,14 @@ class _Bucket:
     num_ready: int = 0
     work: _Waits | None = None
 
+    @staticmethod
+    def of(parameters: list[torch.nn.Parameter]) -> "_Bucket":
+        first, sizes = parameters[0], [p.numel() for p in parameters]
+        flat = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
+        pieces = torch.split(flat, sizes)
+        views = [v.view(p.shape) for p, v in zip(parameters, pieces, strict=True)]
+        return _Bucket(parameters, flat, views)
+
 
 class Gradients:
     """Buckets of the gradients of a model. For the training thread only.
@@ -50,24 +58,28 @@ class Gradients:
     Args:
         parameters: of the model; those without gradients are left alone.
         bucket_bytes: size at which a bucket is full.
+        groups: parameters of each bucket; None: buckets are filled in the order of the
+            backward pass.
     """
 
     def __init__(
         self,
         parameters: Iterable[torch.nn.Parameter],
         bucket_bytes: int = _BUCKET_BYTES,
+        groups: list[list[torch.nn.Parameter]] | None = None,
     ) -> None:
         # The backward pass reaches the last parameters first.
         found = [p for p in parameters if p.requires_grad][::-1]
         if not found:
             raise ConfigError("elastic.join: the model has no parameter to train.")
-        self._buckets = _in_buckets(found, bucket_bytes)
+        self._buckets = [_Bucket.of(g) for g in groups or _filled(found, bucket_bytes)]
         self._place = {
             p: place for place, b in enumerate(self._buckets) for p in b.parameters
         }
         self._share = 1.0
         self._is_last = False
         self._reduce: Reduce | None = None
+        self._kept: Collection[int] | None = None
         self._num_begun = 0
         self._failure: AikidoError | None = None
         self._hooks: list[Any] = []
@@ -82,9 +94,15 @@ class Gradients:
         """The flat buckets, in the order of their calls."""
         return [bucket.flat for bucket in self._buckets]
 
-    def begin(self, reduce: Reduce) -> None:
-        """A step begins: forgets everything of the step before, failed or not."""
+    def begin(self, reduce: Reduce, kept: Collection[int] | None = None) -> None:
+        """A step begins: forgets everything of the step before, failed or not.
+
+        Args:
+            reduce: starts the sum of a bucket.
+            kept: buckets whose parameters get a gradient in `finish`; None: all.
+        """
         self._reduce, self._failure, self._num_begun = reduce, None, 0
+        self._kept = kept
         for bucket in self._buckets:
             bucket.num_ready, bucket.work = 0, None
             for p in bucket.parameters:
@@ -116,9 +134,10 @@ class Gradients:
                 bucket.work.wait()
             except AikidoError as error:
                 self._failure = self._failure or error
-        for bucket in self._buckets:
+        for place, bucket in enumerate(self._buckets):
+            is_kept = self._kept is None or place in self._kept
             for p, view in zip(bucket.parameters, bucket.views, strict=True):
-                p.grad = None if self._failure else view.clone()
+                p.grad = view.clone() if is_kept and not self._failure else None
         self._is_last = False
         return self._failure
 
@@ -160,7 +179,9 @@ class Gradients:
         self._num_begun += 1
 
 
-def _in_buckets(parameters: list[torch.nn.Parameter], most_bytes: int) -> list[_Bucket]:
+def _filled(
+    parameters: list[torch.nn.Parameter], most_bytes: int
+) -> list[list[torch.nn.Parameter]]:
     groups: list[list[torch.nn.Parameter]] = []
     for p in parameters:
         last = groups[-1] if groups else []
@@ -169,11 +190,4 @@ def _in_buckets(parameters: list[torch.nn.Parameter], most_bytes: int) -> list[_
             last.append(p)
         else:
             groups.append([p])
-    buckets = []
-    for group in groups:
-        sizes = [p.numel() for p in group]
-        flat = torch.zeros(sum(sizes), dtype=group[0].dtype, device=group[0].device)
-        pieces = torch.split(flat, sizes)
-        views = [v.view(p.shape) for p, v in zip(group, pieces, strict=True)]
-        buckets.append(_Bucket(group, flat, views))
-    return buckets
+    return groups

@@ -6,7 +6,8 @@ All functions are for the training thread and use the default group. Each call i
 and ends with an error when a member dies.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,11 +19,12 @@ import aikido_torch._calls as calls
 from aikido_torch._backend import backend_of
 from aikido_torch._members import reconfigure, reconfigure_handle
 from aikido_torch.elastic._roster import Roster
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import ConfigError, PeerLostError
 from aikido_torch.recovery._state import Snapshot
 
 __all__ = [
     "Commit",
+    "Watched",
     "begin_alone",
     "commit",
     "compare_steps",
@@ -34,6 +36,45 @@ __all__ = [
 ]
 
 _STATE_TAG = 7
+_POLL_S = 0.0002
+
+
+# Tells that another member has announced a death.
+Alarm = Callable[[], bool]
+
+
+def _never() -> bool:
+    return False
+
+
+class Watched:
+    """A call that also ends if another member announces a death.
+
+    A call between two members does not fail by the death of a third member. But the
+    other member of the call may have left it because of that death.
+
+    Args:
+        work: the call; None: it has ended.
+        alarm: polled while the call runs.
+    """
+
+    def __init__(self, work: dist.Work | None, alarm: Alarm) -> None:
+        self._work, self._alarm = work, alarm
+
+    def wait(self) -> None:
+        """Waits for the end of the call.
+
+        Raises:
+            PeerLostError: another member has announced a death.
+            AikidoError: the call has failed.
+        """
+        if self._work is None:
+            return
+        while not self._work.is_completed():
+            if self._alarm():
+                raise PeerLostError("elastic: another member has announced a death.")
+            time.sleep(_POLL_S)
+        self._work.wait()
 
 
 @dataclass(frozen=True)
@@ -110,37 +151,49 @@ def compare_steps(step: int, *, has_state: bool) -> list[int]:
     return found
 
 
-def share_text(text: str | None, source: int) -> str:
+def share_text(text: str | None, source: int, alarm: Alarm = _never) -> str:
     """The text of the member with rank `source`, on all members."""
     data = torch.frombuffer(bytearray((text or "").encode() + b"\n"), dtype=torch.uint8)
     size = torch.tensor([len(data)])
-    dist.broadcast(size, source)
+    Watched(dist.broadcast(size, source, async_op=True), alarm).wait()
     if dist.get_rank() != source:
         data = torch.empty(int(size), dtype=torch.uint8)
-    dist.broadcast(data, source)
+    Watched(dist.broadcast(data, source, async_op=True), alarm).wait()
     return data.numpy().tobytes().decode()[:-1]
 
 
-def send(snapshot: Snapshot, targets: Sequence[int]) -> None:
-    """Sends a state to these ranks."""
+def send(snapshot: Snapshot, targets: Sequence[int], alarm: Alarm = _never) -> None:
+    """Sends the state of the training to these ranks."""
+    for work in [w for rank in targets for w in begin_send(snapshot, rank)]:
+        Watched(work, alarm).wait()
+
+
+def begin_send(snapshot: Snapshot, target: int, shard: int = -1) -> list[dist.Work]:
+    """Starts to send a state to a rank.
+
+    Args:
+        snapshot: must not change until the returned works have ended.
+        target: rank of the receiver.
+        shard: number of the shard; -1: the state of the training.
+    """
     head = torch.tensor([len(snapshot.outline), len(snapshot.data)])
     works = [
-        dist.isend(part, rank, tag=_STATE_TAG)
-        for rank in targets
+        dist.isend(part, target, tag=_STATE_TAG + 1 + shard)
         for part in (head, snapshot.outline, snapshot.data)
+        if part.numel()
     ]
-    for work in works:
-        if work is not None:
-            work.wait()
+    return [work for work in works if work is not None]
 
 
-def receive(source: int) -> Snapshot:
-    """Receives the state that `source` sends to this rank."""
+def receive(source: int, shard: int = -1, alarm: Alarm = _never) -> Snapshot:
+    """Receives the state that `source` sends to this rank with `begin_send`."""
+    tag = _STATE_TAG + 1 + shard
     head = torch.empty(2, dtype=torch.int64)
-    dist.recv(head, source, tag=_STATE_TAG)
+    Watched(dist.irecv(head, source, tag=tag), alarm).wait()
     outline, data = (torch.empty(n, dtype=torch.uint8) for n in head.tolist())
-    dist.recv(outline, source, tag=_STATE_TAG)
-    dist.recv(data, source, tag=_STATE_TAG)
+    for part in (outline, data):
+        if part.numel():
+            Watched(dist.irecv(part, source, tag=tag), alarm).wait()
     return Snapshot(outline, data)
 
 

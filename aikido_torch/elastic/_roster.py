@@ -12,9 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from aikido_torch.elastic._stages import RELIABLE
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import AbortedError, ConfigError
 
-__all__ = ["Member", "Roster", "Survivors", "decide_survivors"]
+__all__ = ["JobEndsError", "Member", "Roster", "Survivors", "decide_survivors"]
+
+
+class JobEndsError(AbortedError):
+    """The job cannot continue with its present members, so that no retry helps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,14 @@
 
 import functools
 import os
-import socket
+import signal
+import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
@@ -32,10 +33,17 @@ from aikido_torch.elastic._endpoint import Endpoint
 from aikido_torch.elastic._events import log_event
 from aikido_torch.elastic._goodput import Goodput
 from aikido_torch.elastic._gradients import Gradients
-from aikido_torch.elastic._roster import Member, Roster
+from aikido_torch.elastic._notices import (
+    Source,
+    Watcher,
+    evicted_members,
+    objection,
+)
+from aikido_torch.elastic._roster import JobEndsError, Member, Roster
 from aikido_torch.elastic._sampler import Assignment, ElasticSampler
+from aikido_torch.elastic._sharded import ShardedOptimizer, Shards
+from aikido_torch.elastic._small_state import SmallState
 from aikido_torch.errors import (
-    AbortedError,
     AikidoError,
     ConfigError,
     InternalError,
@@ -43,7 +51,7 @@ from aikido_torch.errors import (
 )
 from aikido_torch.recovery._state import Stateful, TrainingState
 
-__all__ = ["Job", "Step"]
+__all__ = ["Job", "Limits", "Step"]
 
 
 class Step:
@@ -77,6 +85,19 @@ class Step:
         self._job._end_batches(self.number)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a session, in seconds.
+
+    Attributes:
+        timeout_s: of each wait for other members.
+        grace_s: silence after which a member counts as lost.
+    """
+
+    timeout_s: float
+    grace_s: float
+
+
 class Job:
     """Session of this process in a job whose members come and go; made by `join`.
 
@@ -96,36 +117,53 @@ class Job:
         endpoint: Endpoint,
         *,
         role: str,
+        host: str,
+        notices: Sequence[Source],
         seed: int,
-        timeout_s: float,
-        grace_s: float,
+        limits: Limits,
     ) -> None:
         self.model = model
         self.sampler = ElasticSampler(
             batches.num_items, batches.batch_size, shuffle=batches.shuffle, seed=seed
         )
-        self._optimizer = optimizer
-        self._batches, self._others = batches, dict(state)
+        self._batches = batches
+        self._small_state = SmallState(model, optimizer, state)
         self._training = TrainingState(model, optimizer, state, has_rng=True)
-        self._gradients = Gradients(model.parameters())
-        self._timeout_s, self._grace_s = timeout_s, grace_s
+        self._shards: Shards | None = None
+        groups = None
+        if isinstance(optimizer, ShardedOptimizer):
+            groups = optimizer.shards
+        self._gradients = Gradients(model.parameters(), groups=groups)
+        self._limits = limits
         self._endpoint = endpoint
-        handle = _group.begin_alone(timeout_s)
+        handle = _group.begin_alone(limits.timeout_s)
         self._me = Member(
             number=endpoint.add("requests"),
             role=role,
             handle=handle,
-            host=socket.gethostname(),
+            host=host,
             pid=os.getpid(),
         )
         self._goodput = Goodput(time.monotonic())
         self._roster = Roster(epoch=0, members=(self._me,))
         self._commit = _group.Commit(0, ())
-        self._is_evicting = self._has_failed = self._has_state = False
+        self._has_state = False
+        self._outcome: Literal["open", "committed", "failed"] = "open"
+        # Undo of the last two optimizer steps, by step. A member that is one step ahead
+        # of another survivor may fail in the following step before it goes back.
+        self._undo: dict[int, Callable[[], None]] = {}
         self._before: Callable[[], None] | None = None
         self._events: list[tuple[str, int, int]] = []
         self._skip_steps_of(optimizer)
         self._watch = Watch(endpoint, self._me.number, _warn_of_store)
+        if isinstance(optimizer, ShardedOptimizer):
+            self._shards = Shards(optimizer, self.name, self._watch.has_alarm)
+        is_main = threading.current_thread() is threading.main_thread()
+        self._notices = Watcher(
+            notices,
+            signals=(signal.SIGTERM, signal.SIGUSR1) if is_main else (),
+            on_problem=_warn,
+        )
 
     @property
     def name(self) -> str:
@@ -145,7 +183,8 @@ class Job:
     @property
     def evicting(self) -> bool:
         """True after an eviction notice: this member leaves at the next boundary."""
-        return self._is_evicting or self._watch.notice_s() is not None
+        has_notice = self._notices.notice is not None
+        return has_notice or self._watch.notice_s() is not None
 
     @property
     def events(self) -> list[tuple[str, int, int]]:
@@ -154,7 +193,7 @@ class Job:
 
     def evict(self) -> None:
         """Gives this member an eviction notice; it leaves at the next boundary."""
-        self._is_evicting = True
+        self._notices.add("job.evict", "the program has called it", 0.0)
 
     def steps(self, until: int) -> Iterator[Step]:
         """Steps of the job, until `until` steps are committed or this member leaves.
@@ -168,7 +207,7 @@ class Job:
                 members.
 
         Raises:
-            AbortedError: too few reliable members are alive.
+            AbortedError: too few reliable members are alive, or a state is lost.
             ConfigError: the loop over the batches of a step ended early.
         """
         is_repeat = False
@@ -183,9 +222,14 @@ class Job:
                     f"elastic: the loop over the batches of step {step.number} ended "
                     "early, so the other members wait; read all batches of a step."
                 )
-            is_repeat = self._has_failed
-            if self._has_failed:
+            is_repeat = self._outcome == "failed"
+            if is_repeat:
                 self._recover()
+            elif self._outcome == "open":
+                raise ConfigError(
+                    f"elastic: optimizer.step() was not called in step {step.number}; "
+                    "call it after the loop over the batches of each step."
+                )
             else:
                 self.sampler.commit()
                 self._before = None
@@ -196,11 +240,16 @@ class Job:
     # ---- a step ----
 
     def _begin_step(self, *, is_repeat: bool) -> Step:
+        shards = self._shards
         if not self.sampler.is_assigned:
-            self.sampler.assign([str(m.number) for m in self._roster.members])
-        self._before = self._keep_small_state()
-        self._has_failed = False
-        self._gradients.begin(lambda _, flat: calls.all_reduce(flat, async_op=True))
+            names = [str(m.number) for m in self._roster.members]
+            self.sampler.assign(shards.trainers(self._roster) if shards else names)
+        self._before = self._small_state.keep()
+        self._outcome = "open"
+        if shards:
+            self._gradients.begin(shards.reduce, shards.owned)
+        else:
+            self._gradients.begin(lambda _, flat: calls.all_reduce(flat, async_op=True))
         return Step(self, self.sampler.assignment, is_repeat=is_repeat)
 
     def _begin_batch(self, share: float, *, is_last: bool) -> None:
@@ -211,16 +260,23 @@ class Job:
 
     def _end_batches(self, step: int) -> None:
         failure = self._gradients.finish()
+        if failure is None and self._shards is None:
+            self._try_commit(step)
+        elif failure is not None:
+            self._outcome = "failed"
+
+    def _try_commit(self, step: int) -> None:
         try:
-            if failure is not None:
-                raise failure
+            if self._shards is not None:
+                self._shards.exchange()
             self._commit = _group.commit(
                 step, len(self._watch.waiting()), is_leaving=self.evicting
             )
-        except (ConfigError, InternalError):
+            self._outcome = "committed"
+        except (ConfigError, InternalError, JobEndsError):
             raise
         except AikidoError:
-            self._has_failed = True
+            self._outcome = "failed"
             for p in self.model.parameters():
                 p.grad = None
 
@@ -229,33 +285,26 @@ class Job:
 
         @functools.wraps(step)
         def step_if_committed(_: Any, *args: Any, **options: Any) -> Any:
-            return None if self._has_failed else step(*args, **options)
+            if self._outcome == "failed":
+                return None
+            if self._shards is None:
+                return step(*args, **options)
+            before, undo = self._before, self._shards.keep()
+            result = step(*args, **options)
+
+            def undo_all() -> None:
+                undo()
+                if before is not None:
+                    before()
+
+            number = self.sampler.step
+            kept = {n: u for n, u in self._undo.items() if n == number - 1}
+            self._undo = kept | {number: undo_all}
+            self._try_commit(number)
+            return result
 
         # A method, because schedulers bind the function that they find.
         optimizer.step = types.MethodType(step_if_committed, optimizer)  # type: ignore[method-assign]
-
-    def _keep_small_state(self) -> Callable[[], None]:
-        """Function that restores the state that a failed step changes."""
-        buffers = {n: b.detach().clone() for n, b in self.model.named_buffers()}
-        others = {n: deepcopy(o.state_dict()) for n, o in self._others.items()}
-        generator = torch.get_rng_state()
-        # Schedulers keep the learning rate in the groups of the optimizer.
-        groups = self._optimizer.param_groups
-        options = [
-            {k: deepcopy(v) for k, v in g.items() if k != "params"} for g in groups
-        ]
-
-        def restore() -> None:
-            for group, values in zip(groups, options, strict=True):
-                group.update(values)
-            with torch.no_grad():
-                for name, buffer in self.model.named_buffers():
-                    buffer.copy_(buffers[name])
-            for name, other in self._others.items():
-                other.load_state_dict(others[name])
-            torch.set_rng_state(generator)
-
-        return restore
 
     # ---- changes of the members ----
 
@@ -264,9 +313,21 @@ class Job:
         commit, self._commit = self._commit, _group.Commit(0, ())
         if not commit.num_waiting and not commit.leaving:
             return False
+        leaving = self._leaving_of(commit)
+        members = self._roster.members
+        text = objection(
+            [str(number) for number in leaving],
+            {str(m.number): m.role for m in members},
+        )
+        if text is not None:
+            _warn(text)
+        if not any(m.is_reliable for m in members if m.number not in leaving):
+            self._note("ended")
+            self.close()
+            return True
         try:
-            roster = self._next_roster(commit)
-        except (ConfigError, InternalError):
+            roster = self._next_roster(commit, leaving)
+        except (ConfigError, InternalError, JobEndsError):
             raise
         except AikidoError:
             self._recover()
@@ -278,12 +339,18 @@ class Job:
         self._enter_or_recover(roster)
         return False
 
-    def _next_roster(self, commit: _group.Commit) -> Roster:
+    def _leaving_of(self, commit: _group.Commit) -> set[int]:
+        """Numbers of the members that leave, with the others of their hosts."""
+        members = self._roster.members
+        noticed = [str(members[rank].number) for rank in commit.leaving]
+        hosts = {str(m.number): m.host for m in members}
+        return {int(name) for name in evicted_members(noticed, hosts)}
+
+    def _next_roster(self, commit: _group.Commit, leaving: set[int]) -> Roster:
         members = self._roster.members
         leader = self._roster.leader
         text = None
         if leader == self._me:
-            leaving = {members[rank].number for rank in commit.leaving}
             joins = self._watch.waiting()[: commit.num_waiting]
             roster = self._roster.changed(
                 self._endpoint.add("epoch"), without=leaving, joins=joins
@@ -292,12 +359,13 @@ class Job:
             for member in joins:
                 self._endpoint.admit(member, roster)
             text = roster.encode()
-        return Roster.decode(_group.share_text(text, members.index(leader)))
+        source, alarm = members.index(leader), self._watch.has_alarm
+        return Roster.decode(_group.share_text(text, source, alarm))
 
     def _enter_or_recover(self, roster: Roster) -> None:
         try:
             self._enter(roster)
-        except (ConfigError, InternalError):
+        except (ConfigError, InternalError, JobEndsError):
             raise
         except AikidoError:
             self._recover()
@@ -309,28 +377,56 @@ class Job:
         }
         self._roster = roster
         self._watch.follow(roster)
-        _group.connect(roster, self._timeout_s)
-        steps = _group.compare_steps(self.sampler.step, has_state=self._has_state)
-        newest = max(steps)
-        if newest < 0:
-            raise AbortedError(
-                "elastic: no member has the state of the job any more; start it again "
-                "from its last checkpoint."
-            )
-        donors = [rank for rank, step in enumerate(steps) if step == newest]
-        behind = [rank for rank, step in enumerate(steps) if step != newest]
-        rank = roster.members.index(self._me)
-        sources = {r: donors[i % len(donors)] for i, r in enumerate(behind)}
-        if rank in sources:
-            self._load(_group.receive(sources[rank]))
-        elif targets := [r for r, source in sources.items() if source == rank]:
-            _group.send(self._training.take(self._notes), targets)
+        _group.connect(roster, self._limits.timeout_s)
+        self._copy_states(roster)
         if self.sampler.is_assigned:
             self.sampler.lose([str(number) for number in lost])
         self._note("members")
 
+    def _copy_states(self, roster: Roster) -> None:
+        steps = _group.compare_steps(self.sampler.step, has_state=self._has_state)
+        known = [step for step in steps if step >= 0]
+        if not known:
+            raise JobEndsError(
+                "elastic: no member has the state of the job any more; start it again "
+                "from its last checkpoint."
+            )
+        # The state of a shard is on few members, so members that are ahead go back.
+        common = max(known) if self._shards is None else min(known)
+        if self._shards is not None and self._has_state:
+            self._go_back_to(common)
+        is_donor = [
+            step == common or (self._shards is not None and step >= 0) for step in steps
+        ]
+        donors = [rank for rank, has_common in enumerate(is_donor) if has_common]
+        behind = [rank for rank, has_common in enumerate(is_donor) if not has_common]
+        rank = roster.members.index(self._me)
+        sources = {r: donors[i % len(donors)] for i, r in enumerate(behind)}
+        if rank in sources:
+            self._load(_group.receive(sources[rank], alarm=self._watch.has_alarm))
+        elif targets := [r for r, source in sources.items() if source == rank]:
+            snapshot = self._training.take(self._notes)
+            _group.send(snapshot, targets, self._watch.has_alarm)
+        self._undo = {}
+        if self._shards is not None:
+            self._shards.follow(roster)
+
+    def _go_back_to(self, step: int) -> None:
+        """Undoes the last step if a survivor has not committed it."""
+        if self.sampler.step == step:
+            return
+        if step not in self._undo or self.sampler.step != step + 1:
+            raise InternalError(
+                f"elastic: this member is at step {self.sampler.step}, but another "
+                f"survivor is at step {step}; please report this."
+            )
+        self._undo.pop(step)()
+        self.sampler.roll_back()
+        self._note("rolled back")
+
     def _notes(self) -> dict[str, Any]:
-        return {"sampler": self.sampler.state_dict()}
+        shards = None if self._shards is None else self._shards.notes()
+        return {"sampler": self.sampler.state_dict(), "shards": shards}
 
     def _load(self, snapshot: Any) -> None:
         parts = self._training.read(snapshot)
@@ -342,33 +438,37 @@ class Job:
             )
         self._training.apply(parts)
         self.sampler.load_state_dict(parts["notes"]["sampler"])
+        if self._shards is not None:
+            self._shards.load(parts["notes"]["shards"])
         self._before = None
         self._has_state = True
 
     def _recover(self) -> None:
         """Goes on with the survivors of a death, at the begin of the failed step."""
+        if self.sampler.step in self._undo:
+            self._undo.pop(self.sampler.step)()
         if self._before is not None:
             self._before()
-        end = time.monotonic() + self._timeout_s
+        end = time.monotonic() + self._limits.timeout_s
         while True:
             roster = agree(
                 self._endpoint,
                 self._roster,
                 self._me,
                 self._lost_numbers,
-                grace_s=self._grace_s,
-                timeout_s=self._timeout_s,
+                grace_s=self._limits.grace_s,
+                timeout_s=self._limits.timeout_s,
             )
             if roster.find(self._me.number) is None:
-                raise AbortedError(
+                raise JobEndsError(
                     f"elastic: member {self.name} was silent for more than "
-                    f"{self._grace_s:g} s, so the other members went on without it; "
-                    "start the process again to join anew."
+                    f"{self._limits.grace_s:g} s, so the other members went on without "
+                    "it; start the process again to join anew."
                 )
             try:
                 self._enter(roster)
                 return
-            except (ConfigError, InternalError):
+            except (ConfigError, InternalError, JobEndsError):
                 raise
             except AikidoError:
                 if time.monotonic() > end:
@@ -386,6 +486,8 @@ class Job:
         self._has_state = True
         self._roster = alone
         self._watch.follow(alone)
+        if self._shards is not None:
+            self._shards.follow(alone)
         end = time.monotonic() + timeout_s
         while len(self._watch.waiting()) < min_members - 1:
             if time.monotonic() > end:
@@ -414,7 +516,7 @@ class Job:
             self._roster.members,
             step=self.sampler.step,
             epoch=self.sampler.epoch,
-            stage=1,  # each member has the whole state
+            stage=1 if self._shards is None else int(self._shards.stage),
             now_s=time.monotonic(),
             wall_s=time.time(),
         ).encode()
@@ -425,14 +527,18 @@ class Job:
         self.close()
 
     def close(self) -> None:
-        """Ends the session's thread and removes its hooks from the model."""
+        """Ends the session's threads and removes its hooks from the model."""
         self._watch.close()
+        self._notices.close()
         self._gradients.close()
 
 
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=1)
+
+
 def _warn_of_store(text: str) -> None:
-    warnings.warn(
+    _warn(
         f"{text} The training goes on, but no process can join, and the survivors of a "
-        "death cannot agree.",
-        stacklevel=1,
+        "death cannot agree."
     )

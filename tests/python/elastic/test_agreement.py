@@ -86,12 +86,17 @@ def test_a_planned_roster_is_not_replaced_by_the_survivors(endpoint):
 
 
 def test_a_watch_answers_for_a_member_that_computes(endpoint):
+    endpoint.add("epoch", 5)
     roster = roster_of("reliable", "transient")
     watch = Watch(endpoint, 2, lambda text: None)
     try:
         watch.follow(roster)
         found = outcomes(endpoint, roster, {1}, [])
         assert [m.number for m in found[1].members] == [1, 2]
+        while not watch.has_alarm():
+            pass
+        watch.follow(found[1])
+        assert not watch.has_alarm()
     finally:
         watch.close()
 

@@ -14,6 +14,11 @@ from aikido_torch.elastic._events import log_event
         ("members", "INFO", "aikido elastic_members: the members have changed; "),
         ("left", "INFO", "aikido elastic_left: this member has left after a notice; "),
         (
+            "ended",
+            "WARNING",
+            "aikido elastic_ended: no reliable member stays, so the job ends here; ",
+        ),
+        (
             "rolled back",
             "WARNING",
             "aikido elastic_rolled_back: the last committed step is undone and "

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from aikido_torch.elastic import _group
 from aikido_torch.elastic._roster import Member, Roster
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import ConfigError, PeerLostError
 from aikido_torch.recovery._state import Snapshot
 
 
@@ -36,6 +36,19 @@ def test_a_commit_carries_notices_and_waiting_processes(handle):
 @pytest.mark.parametrize("text", ["", "{}", "ä" * 1000])
 def test_a_text_is_shared_as_it_is(handle, text):
     assert _group.share_text(text, 0) == text
+
+
+class Endless:
+    """A call whose other member has left it."""
+
+    def is_completed(self):
+        return False
+
+
+def test_a_call_ends_if_another_member_announces_a_death():
+    alarms = iter([False, True])
+    with pytest.raises(PeerLostError, match="another member has announced a death"):
+        _group.Watched(Endless(), lambda: next(alarms)).wait()
 
 
 def test_a_state_without_targets_is_sent_to_nobody(handle):

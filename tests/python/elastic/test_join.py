@@ -65,6 +65,24 @@ def test_a_job_begins_with_its_members_or_ends_with_a_sentence(store):
         join(store, min_members=3, timeout=0.1)
 
 
+def test_the_agent_gives_endpoint_role_and_name(store, monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    monkeypatch.setenv("AIKIDO_ROLE", "reliable")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "night")
+    job = join(store, endpoint=None, role=None)
+    assert job.role == "reliable"
+    with pytest.raises(ConfigError, match="seed is 1 here but 0 in the job 'night'"):
+        join(store, endpoint=None, role=None, seed=1)
+    job.close()
+
+
+def test_without_an_agent_the_endpoint_is_needed(store, monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(ConfigError, match="there is no endpoint"):
+        join(store, endpoint=None)
+
+
 def test_an_endpoint_without_a_store_is_refused():
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port = store.port

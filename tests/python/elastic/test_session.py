@@ -3,6 +3,7 @@
 """Jobs of one member in this process; `multiproc/test_elastic.py` has more members."""
 
 import os
+import signal
 import socket
 import threading
 import warnings
@@ -128,18 +129,23 @@ def test_a_scheduler_made_before_or_after_works_without_a_warning(address):
             after.step()
 
 
-def test_a_notice_ends_the_loop_after_the_step(address):
+@pytest.mark.parametrize("kind", ["call", "signal"])
+def test_a_notice_of_the_last_reliable_member_ends_the_job_after_the_step(
+    address, kind
+):
     model, optimizer = parts()
     job = join(address, model, optimizer)
     assert not job.evicting
-    numbers = []
-    for step in job.steps(until=9):
-        numbers.append(step.number)
-        if step.number == 1:
-            job.evict()
-            assert job.evicting
-        train(job.model, optimizer, step)
-    assert numbers == [0, 1]
+    steps = job.steps(until=9)
+    train(job.model, optimizer, next(steps))
+    train(job.model, optimizer, next(steps))
+    job.evict() if kind == "call" else signal.raise_signal(signal.SIGTERM)
+    assert job.evicting
+    # The notice is part of the commit of the next step.
+    train(job.model, optimizer, next(steps))
+    with pytest.warns(UserWarning, match="all 1 reliable members have an eviction"):
+        assert next(steps, None) is None
+    assert job.events[-1] == ("ended", 3, 1)
 
 
 def test_a_loop_over_batches_that_ends_early_is_refused(address):

@@ -29,15 +29,23 @@ class Plan:
     role: str = "transient"
     joins_at: int | None = None  # starts after another member has begun this step
     dies_at: int | None = None  # kills itself before the backward pass of this step
+    dies_late: bool = False  # instead, it dies after its part of the optimizer step
+    host: str = ""  # name of its machine; "": a machine of its own
     notice_at: int | None = None  # has an eviction notice in this step
 
 
-def model_and_optimizer():
+def model_and_optimizer(thresholds=None):
+    """The model, with a sharded optimizer if there are thresholds of its stages."""
     torch.manual_seed(5)
     model = torch.nn.Sequential(
         torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 1)
     ).double()
-    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+    if thresholds is None:
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+    sharded = elastic.ShardedOptimizer(
+        torch.optim.AdamW, model, lr=0.01, num_shards=4, thresholds=thresholds
+    )
+    return model, sharded
 
 
 def dataset():
@@ -54,14 +62,14 @@ def parameters_of(model):
     return [p.detach().tolist() for p in model.parameters()]
 
 
-def run_member(rank, size, address, plans, until):
+def run_member(rank, size, address, plans, until, thresholds):
     """Program of a rank: committed items by step, events and parameters of it."""
     plan, late = plans[rank], [p for p in plans if p.joins_at is not None]
     host, port = address.split(":")
     marks = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
     if plan.joins_at is not None:
         marks.wait([f"begun/{plan.joins_at}"])
-    model, optimizer = model_and_optimizer()
+    model, optimizer = model_and_optimizer(thresholds)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, gamma=0.9)
     loader = DataLoader(dataset(), batch_size=BATCH_SIZE, shuffle=True)
     if plan.joins_at is not None:
@@ -73,6 +81,7 @@ def run_member(rank, size, address, plans, until):
         loader,
         endpoint=address,
         role=plan.role,
+        host=plan.host or f"host {rank}",
         state={"scheduler": scheduler},
         min_members=size - len(late),
         timeout=20.0,
@@ -86,9 +95,11 @@ def run_member(rank, size, address, plans, until):
             marks.wait([f"asks/{size - 1}"])
             time_for_admission.wait(0.01)
         for batch in step:
-            if step.number == plan.dies_at:
+            if step.number == plan.dies_at and not plan.dies_late:
                 os.kill(os.getpid(), signal.SIGKILL)
             loss_of(job.model, batch).backward()
+        if step.number == plan.dies_at:
+            job._try_commit = lambda step: os.kill(os.getpid(), signal.SIGKILL)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
@@ -96,7 +107,7 @@ def run_member(rank, size, address, plans, until):
     return done, job.events, parameters_of(model), scheduler.state_dict()["last_epoch"]
 
 
-def run_job(plans, until=STEPS, **options):
+def run_job(plans, until=STEPS, thresholds=None, **options):
     """Results of all ranks; None for those that die."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     return run_ranks(
@@ -105,6 +116,7 @@ def run_job(plans, until=STEPS, **options):
         f"127.0.0.1:{store.port}",
         plans,
         until,
+        thresholds,
         backend=None,
         may_die=[i for i, plan in enumerate(plans) if plan.dies_at is not None],
         **options,

@@ -4,6 +4,7 @@
 
 import pytest
 
+from aikido_torch.elastic._stages import Thresholds
 from aikido_torch.testing._ranks import RanksFailedError
 from harness.elastic_jobs import (
     STEPS,
@@ -14,6 +15,8 @@ from harness.elastic_jobs import (
 )
 
 RELIABLE = Plan(role="reliable")
+# Stage 2 begins above one transient member for each reliable one; stage 3 above two.
+THRESHOLDS = Thresholds(second=1.0, third=2.0, margin=0.0)
 
 
 def check_survivors(results):
@@ -55,7 +58,8 @@ def test_all_transient_members_may_die_at_once():
 
 
 def test_a_member_with_a_notice_leaves_without_a_lost_step():
-    plans = [RELIABLE, Plan(), Plan(notice_at=15), Plan(notice_at=15)]
+    # The last member is on the machine of a member with a notice.
+    plans = [RELIABLE, Plan(), Plan(notice_at=15, host="a"), Plan(host="a")]
     results = run_job(plans)
     steps = check_survivors(results)[0]
     assert len(steps[15]) == 4  # the step of the notice is complete
@@ -73,3 +77,42 @@ def test_without_most_reliable_members_the_job_ends_with_a_sentence():
         text = failure.value.failures[rank]
         assert "1 of 2 reliable members have answered" in text
         assert "from its last checkpoint" in text
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_owners_of_shards_may_die_while_reliable_members_have_copies(is_late):
+    # Stage 2 with 2 reliable and 3 transient members, stage 1 after the deaths.
+    dies = Plan(dies_at=20, dies_late=is_late)
+    plans = [RELIABLE, RELIABLE, Plan(), dies, dies, Plan(joins_at=30)]
+    results = run_job(plans, thresholds=THRESHOLDS)
+    steps = check_survivors(results)[0]
+    assert len(steps[19]) == 5
+    assert len(steps[20]) == 3
+    assert len(steps[STEPS - 1]) == 4
+
+
+def test_reliable_members_only_keep_copies_in_stage_3():
+    plans = [RELIABLE, *[Plan()] * 2, *[Plan(dies_at=20)] * 2]
+    steps = check_survivors(run_job(plans, thresholds=THRESHOLDS))[0]
+    assert len(steps[19]) == 4  # the reliable member has no items
+    assert len(steps[STEPS - 1]) == 3  # stage 2: it has
+
+
+def test_all_owners_may_die_at_once():
+    plans = [RELIABLE, RELIABLE, *[Plan(dies_at=20, dies_late=True)] * 4]
+    steps = check_survivors(run_job(plans, thresholds=THRESHOLDS))[0]
+    assert len(steps[20]) == 2
+
+
+def test_owners_with_a_notice_hand_over_their_shards():
+    plans = [RELIABLE, RELIABLE, Plan(), *[Plan(notice_at=15)] * 2]
+    steps = check_survivors(run_job(plans, thresholds=THRESHOLDS))[0]
+    assert len(steps[16]) == 3
+
+
+def test_a_shard_that_is_lost_with_its_owner_ends_the_job_with_a_sentence():
+    plans = [RELIABLE, RELIABLE, Plan(role="reliable", dies_at=10)]
+    with pytest.raises(RanksFailedError) as failure:
+        run_job(plans, thresholds=THRESHOLDS)
+    for rank in (0, 1):
+        assert "is lost with its owner" in failure.value.failures[rank]
