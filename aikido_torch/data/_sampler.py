@@ -14,6 +14,7 @@ from aikido_torch.data._arguments import check_flag, check_whole
 from aikido_torch.data._choice import Lateness, choose
 from aikido_torch.data._epoch_place import EpochPlace
 from aikido_torch.data._seeds import SeededDataset, length_of, seed_of
+from aikido_torch.data._state import check_same, check_state, wrong_state
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler._policies import Policy
 
@@ -337,14 +338,8 @@ class BackupSampler(Sampler[list[int]]):
                 or this sampler is already in use.
         """
         _check_state(state)
-        for name in _SAME:
-            own, theirs = getattr(self, name), state["of"].get(name)
-            if own != theirs:
-                raise ConfigError(
-                    f"BackupSampler: the state to load is of a sampler with {name}="
-                    f"{theirs!r}, but here it is {own!r}, so its batches are others; "
-                    f"take {name}={theirs!r}, or begin with an epoch and no state."
-                )
+        own = {name: getattr(self, name) for name in _SAME}
+        check_same("BackupSampler", "batches", own, state["of"])
         if self._look() is not None:
             raise ConfigError(
                 "BackupSampler: a state is to be loaded while register has this "
@@ -478,26 +473,13 @@ class BackupSampler(Sampler[list[int]]):
         )
 
 
-def _check_state(state: object) -> None:
-    def refuse(what: str) -> ConfigError:
-        return ConfigError(
-            f"BackupSampler: the state to load {what}; give what state_dict() of a "
-            "BackupSampler gave."
-        )
-
-    if not isinstance(state, Mapping):
-        raise refuse(f"is a {type(state).__name__}")
-    if missing := {"steps", "epoch", "first_step", "late", "of"} - {*state}:
-        raise refuse(f"has no {sorted(missing)[0]!r}")
-    for name in ("steps", "epoch", "first_step"):
-        if type(state[name]) is not int or state[name] < 0:
-            raise refuse(f"has {name}={state[name]!r}")
-    if not isinstance(state["of"], Mapping):
-        raise refuse(f"has of={state['of']!r}")
+def _check_state(state: Mapping[str, Any]) -> None:
+    numbers = ("steps", "epoch", "first_step")
+    check_state("BackupSampler", state, numbers=numbers, others=("late",))
     try:
         Lateness().load_state_dict(state)
     except (TypeError, ValueError):
-        raise refuse(f"has late={state['late']!r}") from None
+        raise wrong_state("BackupSampler", f"has late={state['late']!r}") from None
 
 
 class _Order(DistributedSampler[Any]):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from aikido_torch.errors import ConfigError
+from aikido_torch.data._state import check_same, check_state, wrong_state
 from aikido_torch.reassign._place import LoopPlace
 from aikido_torch.reassign._plan import Plan
 
@@ -49,14 +49,8 @@ def read_state(plan: Plan, place: LoopPlace, state: Mapping[str, Any]) -> None:
         ConfigError: it is no state, or of other items.
     """
     _check(state)
-    for name in _SAME:
-        own, theirs = getattr(plan, name), state["of"].get(name)
-        if own != theirs:
-            raise ConfigError(
-                f"StepLoader: the state to load is of a loader with {name}={theirs!r}, "
-                f"but here it is {own!r}, so its micro-batches are others; take "
-                f"{name}={theirs!r}, or begin without a state."
-            )
+    own = {name: getattr(plan, name) for name in _SAME}
+    check_same("StepLoader", "micro-batches", own, state["of"])
     place.resume(state["epoch"], state["step"])
 
 
@@ -75,22 +69,9 @@ def pending_of(state: Mapping[str, Any], rank: int) -> list[int]:
     return pending
 
 
-def _check(state: object) -> None:
-    def refuse(text: str) -> ConfigError:
-        return ConfigError(
-            f"StepLoader: the state to load {text}; give the result of state_dict() "
-            "of a StepLoader."
-        )
-
-    if not isinstance(state, Mapping):
-        raise refuse(f"is a {type(state).__name__}")
-    if missing := {"epoch", "step", "rank", "pending", "of"} - {*state}:
-        raise refuse(f"has no {sorted(missing)[0]!r}")
-    for name in ("epoch", "step"):
-        if type(state[name]) is not int or state[name] < 0:
-            raise refuse(f"has {name}={state[name]!r}")
-    if not isinstance(state["of"], Mapping):
-        raise refuse(f"has of={state['of']!r}")
+def _check(state: Mapping[str, Any]) -> None:
+    numbers, others = ("epoch", "step"), ("rank", "pending")
+    check_state("StepLoader", state, numbers=numbers, others=others)
     pending = state["pending"]
     if not isinstance(pending, list) or not all(type(p) is int for p in pending):
-        raise refuse(f"has pending={pending!r}")
+        raise wrong_state("StepLoader", f"has pending={pending!r}")

@@ -634,8 +634,8 @@ def test_the_state_of_a_sampler_with_other_batches_is_refused(name, theirs, own)
     values = [getattr(sampler, name) for sampler in (giver, taker)]
     with pytest.raises(
         ConfigError,
-        match=f"the state to load is of a sampler with {name}={values[0]}, but here it "
-        f"is {values[1]}, so its batches are others; take {name}={values[0]}, or",
+        match=f"state to load is of a BackupSampler with {name}={values[0]}, but here "
+        f"it is {values[1]}, so its batches are others; take {name}={values[0]}, or",
     ):
         taker.load_state_dict(giver.state_dict())
 
@@ -643,17 +643,19 @@ def test_the_state_of_a_sampler_with_other_batches_is_refused(name, theirs, own)
 def test_an_invalid_state_and_a_late_load_are_refused():
     sampler = shadows(2)[0]
     with pytest.raises(
-        ConfigError, match="the state to load has no 'epoch'; give what state_di"
+        ConfigError, match="the state to load has no 'epoch'; give the result of st"
     ):
         sampler.load_state_dict(sampler.history() | {"steps": 3})
     for wrong, text in (
-        (None, "is a NoneType; give what"),
-        (sampler.state_dict() | {"steps": "3"}, "has steps='3'; give what"),
-        (sampler.state_dict() | {"epoch": -1}, "has epoch=-1; give what"),
-        (sampler.state_dict() | {"of": None}, "has of=None; give what"),
-        (sampler.state_dict() | {"late": [3]}, r"has late=\[3\]; give what"),
+        (None, "is a NoneType; give the"),
+        (sampler.state_dict() | {"steps": "3"}, "has steps='3'; give the"),
+        (sampler.state_dict() | {"epoch": -1}, "has epoch=-1; give the"),
+        (sampler.state_dict() | {"of": None}, "has of=None; give the"),
+        (sampler.state_dict() | {"late": [3]}, r"has late=\[3\]; give the"),
     ):
-        with pytest.raises(ConfigError, match=f"the state to load {text} state_dict"):
+        with pytest.raises(
+            ConfigError, match=f"the state to load {text} result of state"
+        ):
             sampler.load_state_dict(wrong)
     handle = _Handle(sampler)
     state = sampler.state_dict()
