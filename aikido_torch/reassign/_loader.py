@@ -23,7 +23,7 @@ from aikido_torch.reassign._items import Exchange, OwnItems
 from aikido_torch.reassign._log import AssignmentLog, ReplayedItems, StepRecord
 from aikido_torch.reassign._pending import PendingItems
 from aikido_torch.reassign._place import LoopPlace
-from aikido_torch.reassign._plan import Plan
+from aikido_torch.reassign._plan import Plan, likely_taken
 from aikido_torch.reassign._proof import Proof
 from aikido_torch.reassign._reader import ItemReader
 from aikido_torch.reassign._report import plot, report, summary_of
@@ -61,9 +61,10 @@ class StepLoader:
             moves.
         lost: "reissue" computes a lost micro-batch in a later step, "drop" counts it.
         slack: steps by which each update is late, as in `register`; needs `WaitAll`.
-        num_workers: processes that read own micro-batches ahead; 0: the training thread
-            reads them. It also reads micro-batches that this rank takes over. The
-            processes start as those of a DataLoader do.
+        num_workers: processes that read micro-batches ahead: own ones, then as many at
+            the tails of other ranks' lists as this rank took over in the step before.
+            The training thread reads all others. The processes start as those of a
+            DataLoader do.
         debug: True proves in each step that no micro-batch counts twice or never. The
             ranks publish their lists of the step in the store of the job.
         replay: result of `log` of a run with the same arguments, on the same rank. The
@@ -202,7 +203,17 @@ class StepLoader:
         number = parts.training.steps
         if self._replay is not None:
             labels = [*self._replay.counted(number).begun]
-        return Step(parts, number, place.epoch, labels)
+        return Step(parts, number, place.epoch, labels, self._likely(parts))
+
+    def _likely(self, parts: StepParts) -> list[int]:
+        """Items of other ranks that this rank will probably take over."""
+        rank, _ = parts.training.place
+        before = self._step.computed if self._step else ()
+        owners = [owner for owner, _ in before if owner != rank]
+        if not owners:
+            return []
+        lists = parts.plan.lists_of(self._place.epoch, self._place.step)
+        return likely_taken(lists, owners)
 
     def _own_items(self, step: int) -> list[int]:
         """Items of this rank in a step of the epoch, without pending ones."""

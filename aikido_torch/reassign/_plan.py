@@ -8,14 +8,15 @@ depends only on values that all ranks share, so each rank knows the lists of all
 
 import functools
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["Item", "Plan", "label_of", "place_of"]
+__all__ = ["Item", "Plan", "label_of", "likely_taken", "place_of"]
 
 _NUMBER_BITS = 32
 # Steps whose costs a plan remembers: a step takes lost items of a few earlier ones.
@@ -30,6 +31,20 @@ def label_of(epoch: int, number: int) -> int:
 def place_of(label: int) -> tuple[int, int]:
     """Epoch and number of an item."""
     return label >> _NUMBER_BITS, label & ((1 << _NUMBER_BITS) - 1)
+
+
+def likely_taken(lists: Sequence[Sequence[int]], owners: Iterable[int]) -> list[int]:
+    """Items that a rank will probably take over in a step.
+
+    They are at the tails of the lists of the same ranks as in the step before, as many
+    of each list as then.
+
+    Args:
+        lists: items that each rank begins the step with.
+        owners: owner of each item that the rank took over in the step before.
+    """
+    counts = Counter(owners).items()
+    return [label for owner, count in counts for label in lists[owner][-count:]]
 
 
 @dataclass(frozen=True, slots=True)

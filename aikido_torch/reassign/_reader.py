@@ -74,10 +74,17 @@ class ItemReader:
         """A sample as the first epoch has it."""
         return SeededDataset(self._source.dataset, seed=self._source.seed)[index]
 
-    def expect(self, items: Sequence[Item]) -> None:
-        """These items are probably read next, in this order."""
-        self._seeds = {item.label: self._source.seeds_of(item) for item in items}
-        self._expected = [*reversed(items)]
+    def expect(self, items: Sequence[Item], likely: Sequence[Item] = ()) -> None:
+        """These items are probably read next, in this order.
+
+        Args:
+            items: own items.
+            likely: items of other ranks that this rank may take over. Processes read
+                them after the own items.
+        """
+        expected = [*items, *likely] if self._pool else items
+        self._seeds = {item.label: self._source.seeds_of(item) for item in expected}
+        self._expected = [*reversed(expected)]
         for label in self._ahead.keys() - self._seeds.keys():
             self._ahead.pop(label).cancel()
         self._read_ahead()

@@ -82,6 +82,13 @@ State = Literal["new", "open", "over", "broken"]
 class Step:
     """Iterable of the micro-batches of this rank: its own, and those taken over.
 
+    Args:
+        parts: objects that all steps share.
+        number: see below.
+        epoch: of the items.
+        labels: see below.
+        likely: items of other ranks that this rank will probably take over.
+
     Attributes:
         number: number of the step, from 0; the same on all ranks.
         labels: items that this rank begins the step with.
@@ -93,7 +100,12 @@ class Step:
     """
 
     def __init__(
-        self, parts: StepParts, number: int, epoch: int, labels: list[int]
+        self,
+        parts: StepParts,
+        number: int,
+        epoch: int,
+        labels: list[int],
+        likely: Sequence[int] = (),
     ) -> None:
         self._parts = parts
         self.number, self.labels = number, labels
@@ -112,7 +124,7 @@ class Step:
         self._running: tuple[Claim, Item] | None = None  # the loop computes it
         self._began_at = 0.0
         parts.gradient.begin(item.size for item in items)
-        parts.reader.expect(items)
+        parts.reader.expect(items, [*map(parts.plan.item, likely)])
         parts.exchange.begin(number, labels, costs)
 
     def __iter__(self) -> Iterator[MicroBatch]:

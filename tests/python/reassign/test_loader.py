@@ -202,6 +202,26 @@ def test_processes_give_the_same_steps(group_of_one):
     assert Training(loader_of(num_workers=2)).epoch() == expected
 
 
+def test_owners_of_taken_items_are_the_likely_ones_of_the_next_step(
+    group_of_one, monkeypatch
+):
+    owners_of_steps = []
+
+    def likely_taken(lists, owners):
+        owners_of_steps.append([*owners])
+        return [7]
+
+    monkeypatch.setattr("aikido_torch.reassign._loader.likely_taken", likely_taken)
+    training = Training(loader_of(num_workers=1))
+    for step in training.steps:
+        assert (7 in training.steps._reader._seeds) == (step.number > 0)
+        for micro_batch in step:
+            training.backward(micro_batch)
+        training.update()
+        step.computed.append((1, 99))
+    assert owners_of_steps == [[1], [1], [1]]
+
+
 def test_costs_of_a_function_give_the_order(group_of_one):
     training = Training(
         loader_of(shuffle=False, cost=lambda sample: 1 + float(sample.sum()))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler
 
-from aikido_torch.reassign._plan import Item, Plan, label_of, place_of
+from aikido_torch.reassign._plan import Item, Plan, label_of, likely_taken, place_of
 
 
 def plan_of(num_samples=48, num_ranks=3, items=6, micro=2, costs=None, **options):
@@ -135,3 +135,11 @@ def test_a_last_step_that_is_not_whole(drop_last, steps):
         assert plan.lists_of(0, 4) == [[24], [25], []]
         assert [plan.size_of(24), plan.size_of(25)] == [1.0, 0.5]
         assert len(plan.indices_of(25)) == 1
+
+
+def test_likely_items_are_at_the_tails_of_the_same_owners():
+    lists = [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert likely_taken(lists, []) == []
+    assert likely_taken(lists, [1, 2, 1]) == [4, 5, 7]
+    assert likely_taken(lists, [2] * 5) == [6, 7]
+    assert likely_taken([[0], [], [1]], [1]) == []

@@ -95,6 +95,26 @@ def test_processes_read_the_same_data_ahead():
     assert reader._ahead == {}
 
 
+def test_processes_read_likely_items_after_the_own_ones():
+    items = [PLAN.item(label_of(0, number)) for number in range(6)]
+    reader = ItemReader(Counted(), 7, default_collate, num_workers=1)
+    own, likely = items[:3], items[3:5]
+    reader.expect(own, likely)
+    assert [*reader._ahead] == [item.label for item in own[:2]]
+    for item in (*own, likely[1]):
+        _, pid = reader.read(item)
+        assert os.getpid() not in pid.tolist()
+    assert [*reader._ahead] == [likely[0].label]
+    reader.expect([])
+    assert reader._ahead == {}
+
+
+def test_without_processes_likely_items_are_no_work():
+    reader = ItemReader(Noisy(), 7, default_collate)
+    reader.expect([PLAN.item(0)], [PLAN.item(1)])
+    assert [*reader._seeds] == [0]
+
+
 def fail(index):
     raise ArithmeticError(index)
 

@@ -123,6 +123,13 @@ def test_random_numbers_follow_the_item(parts):
     assert draw() == after
 
 
+def test_the_reader_knows_own_and_likely_items(parts, monkeypatch):
+    seen = []
+    monkeypatch.setattr(parts.reader, "expect", lambda *items: seen.extend(items))
+    Step(parts, 0, 0, [0, 1], likely=[5])
+    assert seen == [[PLAN.item(0), PLAN.item(1)], [PLAN.item(5)]]
+
+
 @pytest.mark.parametrize("is_computed", [True, False])
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_loop_that_breaks_gives_the_rest_back(parts, is_computed, at):
