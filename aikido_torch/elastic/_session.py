@@ -422,6 +422,7 @@ class Job:
             )
         self._undo.pop(step)()
         self.sampler.roll_back()
+        self._goodput.roll_back()
         self._note("rolled back")
 
     def _notes(self) -> dict[str, Any]:
