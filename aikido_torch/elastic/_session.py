@@ -330,14 +330,20 @@ class Job:
         except (ConfigError, InternalError, JobEndsError):
             raise
         except AikidoError:
+            # The others may be connected to each other already.
+            if self._me.number in leaving:
+                return self._leave()
             self._recover()
             return False
         if roster.find(self._me.number) is None:
-            self._note("left")
-            self.close()
-            return True
+            return self._leave()
         self._enter_or_recover(roster)
         return False
+
+    def _leave(self) -> bool:
+        self._note("left")
+        self.close()
+        return True
 
     def _leaving_of(self, commit: _group.Commit) -> set[int]:
         """Numbers of the members that leave, with the others of their hosts."""

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from aikido_torch import elastic
 from aikido_torch.elastic import _group
 from aikido_torch.elastic._endpoint import Endpoint
+from aikido_torch.elastic._roster import Member, Roster
 from aikido_torch.elastic._status import Status
 from aikido_torch.errors import ConfigError, PeerLostError
 
@@ -185,3 +186,27 @@ def test_the_leader_writes_the_status_of_the_job(address):
     assert status.rows() == [("0", job.name, "reliable", *place)]
     assert 0 < status.goodput <= 1
     job.close()
+
+
+def test_a_leaving_member_leaves_though_the_others_are_connected_already(
+    address, monkeypatch
+):
+    model, optimizer = parts()
+    job = join(address, model, optimizer)
+    steps = job.steps(until=9)
+    train(model, optimizer, next(steps))
+    own = job.roster.members[0]
+    stays = Member(number=7, role="reliable", handle="h7", host="other")
+    job._roster = Roster(epoch=1, members=(stays, own))
+    monkeypatch.setattr(
+        _group, "commit", lambda *args, **options: _group.Commit(0, (1,))
+    )
+
+    def fail(*args):
+        raise PeerLostError("this call belongs to the members of before")
+
+    monkeypatch.setattr(_group, "share_text", fail)
+    train(model, optimizer, next(steps))
+    with pytest.warns(UserWarning, match="reliable members leave after an eviction"):
+        assert next(steps, None) is None
+    assert job.events[-1] == ("left", 2, 2)
