@@ -7,9 +7,7 @@ from aikido_torch.errors import ConfigError
 __all__ = ["check_flag", "check_whole"]
 
 
-def check_whole(
-    title: str, name: str, value: object, least: int | None = None
-) -> None:
+def check_whole(title: str, name: str, value: object, least: int | None = None) -> None:
     """Checks that an argument is a whole number.
 
     Args:

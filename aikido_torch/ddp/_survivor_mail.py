@@ -53,7 +53,7 @@ class SurvivorMail:
         """Sends `numbers` about `dead` to some ranks. Once for each dead rank."""
         numbers = [len(numbers), *numbers]
         numbers += [0] * (-len(numbers) % _SLOT)
-        slots = torch.tensor(numbers, dtype=torch.int64).split(_SLOT)
+        slots = torch.tensor(numbers, dtype=torch.int64).reshape(-1, _SLOT).unbind()
         self._sent = [sent for sent in self._sent if not sent[1].is_completed()]
         for rank in ranks:
             for slot in slots:

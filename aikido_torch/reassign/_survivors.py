@@ -5,7 +5,7 @@
 import logging
 from collections.abc import Collection, Sequence
 
-from aikido_torch.reassign._dead_ranks import DeadRanks, Facts, Division
+from aikido_torch.reassign._dead_ranks import DeadRanks, Division, Facts
 from aikido_torch.reassign._log import AssignmentLog
 from aikido_torch.reassign._pending import PendingItems
 from aikido_torch.reassign._plan import Plan

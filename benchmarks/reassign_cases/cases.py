@@ -69,9 +69,7 @@ def nobody(training: Training, case: Case, context: Context) -> list[Row]:
 
 
 def moved_item(training: Training, case: Case, context: Context) -> list[Row]:
-    turns = turns_of(
-        training, context, turns=context.pick(3, 9), arms=(DDP, REASSIGN)
-    )
+    turns = turns_of(training, context, turns=context.pick(3, 9), arms=(DDP, REASSIGN))
     overhead = turns.overhead_ms(REASSIGN)
     return [case.judge(0, value=overhead, reference=MOVED_MS, **turns.details())]
 

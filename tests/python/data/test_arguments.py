@@ -20,7 +20,7 @@ def test_other_values_get_a_sentence_with_the_least_number(value):
 
 
 def test_without_a_least_number_the_sentence_names_none():
-    with pytest.raises(ConfigError, match="seed is 0.5; it takes a whole number\\.$"):
+    with pytest.raises(ConfigError, match=r"seed is 0\.5; it takes a whole number\.$"):
         check_whole("BackupSampler", "seed", 0.5)
 
 
