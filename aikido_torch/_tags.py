@@ -12,6 +12,7 @@ from aikido_torch.errors import ConfigError
 
 __all__ = [
     "CALL_WATCH",
+    "ITEM_DATA",
     "LINKS",
     "LOST_ITEMS",
     "PIPELINE",
@@ -84,6 +85,9 @@ CALL_WATCH = TagRange(
 STATE_TRANSFER = TagRange(
     "the state transfer", "aikido_torch/recovery/_state_transfer.py", 0x6169_0000, 2**28
 )
+ITEM_DATA = TagRange(
+    "data of items", "aikido_torch/ddp/_item_mail.py", 0x7169_0000, 2**16
+)
 PIPELINE_FAILURE = TagRange(
     "the failure of a pipeline", "aikido_torch/pipeline/runtime/_watch.py", 2**31 - 1, 1
 )
@@ -97,5 +101,6 @@ RANGES = (
     LOST_ITEMS,
     CALL_WATCH,
     STATE_TRANSFER,
+    ITEM_DATA,
     PIPELINE_FAILURE,
 )

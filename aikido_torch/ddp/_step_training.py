@@ -20,6 +20,7 @@ from aikido_torch import _C
 from aikido_torch._backend import backend_of, was_met_at_store
 from aikido_torch._hook import Hook
 from aikido_torch.ddp._handle import Handle
+from aikido_torch.ddp._item_mail import ItemMail
 from aikido_torch.ddp._survivor_mail import SurvivorMail
 from aikido_torch.ddp._taken_work import TakenWork
 from aikido_torch.reassign import StepLoader
@@ -94,7 +95,17 @@ def why_no_steps(
             "group got its members by reconfigure, which need not share a store. Use "
             "debug=False."
         )
+    if steps.has_streams and not was_met_at_store(backend_of(model.process_group)):
+        return (
+            "register: the dataset of steps is a stream, and the ranks agree on its "
+            "end by the store of the job. The group got its members by reconfigure, "
+            "which need not share a store. Use a dataset with a length."
+        )
     return steps.why_not(model.process_group.size())
+
+
+def _stream_key(run: int, rank: int) -> str:
+    return f"stream/{run}/{rank}"
 
 
 def _key(step: int, rank: int) -> str:
@@ -122,6 +133,7 @@ class StepTraining:
         self._handle = handle
         self._optimizer = optimizer
         self._backend = handle._backend
+        self._number = number
         self._mail = SurvivorMail(self._backend, number)
         self._taken = TakenWork(self._backend)
 
@@ -209,6 +221,23 @@ class StepTraining:
     def exchange(self, hosts: list[int], helpers: int) -> Exchange:
         """A new exchange of items. All ranks call it together."""
         return _C.ReassignExchange(self._backend, hosts, helpers)
+
+    def item_mail(self) -> ItemMail:
+        """This rank's end of the messages with the data of items."""
+        return ItemMail(self._backend, self._number)
+
+    def tell_stream(self, run: int, num_steps: int, *, has_ended: bool) -> None:
+        """Tells all ranks about the stream of this rank; see `Training`."""
+        rank, _ = self.place
+        self._store.set(_stream_key(run, rank), json.dumps([num_steps, has_ended]))
+
+    def told_stream(self, run: int, rank: int) -> tuple[int, bool]:
+        """What `rank` has told about its stream; see `Training`. Never waits."""
+        key = _stream_key(run, rank)
+        if not self._store.check([key]):
+            return 0, False
+        num_steps, has_ended = json.loads(self._store.get(key))
+        return num_steps, has_ended
 
     def before_update(self, call: Callable[[], None]) -> None:
         """Calls `call` before each step of the optimizer in the loop."""

@@ -27,6 +27,13 @@ from aikido_torch.reassign._plan import Plan, likely_taken
 from aikido_torch.reassign._proof import Proof
 from aikido_torch.reassign._reader import ItemReader
 from aikido_torch.reassign._report import plot, report, summary_of
+from aikido_torch.reassign._staging import (
+    StagedItems,
+    Stream,
+    StreamItems,
+    StreamPlan,
+    check_stage,
+)
 from aikido_torch.reassign._state import pending_of, read_state, write_state
 from aikido_torch.reassign._step import Step, StepParts
 from aikido_torch.reassign._survivors import Survivors
@@ -35,7 +42,12 @@ from aikido_torch.reassign._training import Training
 __all__ = ["StepLoader"]
 
 _LOST = ("reissue", "drop")
-_NO_TAKING = "a rank cannot read the samples of another rank in it"
+# Steps of an epoch of streams, as long as their end is not known.
+_ENDLESS = 2**31
+_NO_TAKING = (
+    "a rank cannot read the samples of another rank in it. With stage=\"send\" the "
+    "owners of samples read and send them; without it, work cannot move"
+)
 
 
 class StepLoader:
@@ -45,7 +57,8 @@ class StepLoader:
 
     Args:
         dataset: a dataset with a length and with indices from 0. Random augmentation is
-            the same on every rank, as with `SeededDataset`.
+            the same on every rank, as with `SeededDataset`. Or, with stage="send", an
+            iterable dataset, of which each rank reads its own stream.
         batch_size: samples of one step, over all ranks together.
         micro_batch_size: samples of one micro-batch; divides `batch_size`.
         cost: function of a sample that returns its predicted cost, in any unit, or a
@@ -61,10 +74,13 @@ class StepLoader:
             moves.
         lost: "reissue" computes a lost micro-batch in a later step, "drop" counts it.
         slack: steps by which each update is late, as in `register`; needs `WaitAll`.
+        stage: "send": each rank reads all micro-batches of its list before it begins
+            the step, and sends those that other ranks take. None: the rank that takes
+            a micro-batch reads it.
         num_workers: processes that read micro-batches ahead: own ones, then as many at
             the tails of other ranks' lists as this rank took over in the step before.
             The training thread reads all others. The processes start as those of a
-            DataLoader do.
+            DataLoader do. They read an iterable dataset as those do.
         debug: True proves in each step that no micro-batch counts twice or never. The
             ranks publish their lists of the step in the store of the job.
         replay: result of `log` of a run with the same arguments, on the same rank. The
@@ -92,11 +108,11 @@ class StepLoader:
         helpers: int = 4,
         lost: Literal["reissue", "drop"] = "reissue",
         slack: int = 0,
+        stage: Literal["send"] | None = None,
         num_workers: int = 0,
         debug: bool = False,
         replay: Mapping[str, Any] | None = None,
     ) -> None:
-        num_samples = length_of("StepLoader", dataset, so=_NO_TAKING)
         for name, value, least in (
             ("batch_size", batch_size, 1),
             ("micro_batch_size", micro_batch_size, 1),
@@ -115,10 +131,16 @@ class StepLoader:
             raise ConfigError(
                 f"StepLoader: lost is {lost!r}; it takes {' or '.join(_LOST)}."
             )
+        has_streams = check_stage(stage, dataset, replay, cost, drop_last=drop_last)
+        num_samples = (
+            _ENDLESS * batch_size
+            if has_streams
+            else length_of("StepLoader", dataset, so=_NO_TAKING)
+        )
         self.helpers, self.lost, self.debug = helpers, lost, debug
-        self.slack = slack
+        self.slack, self.stage = slack, stage
         self._cost = cost if callable(cost) else None
-        self._plan = Plan(
+        self._plan = (StreamPlan if has_streams else Plan)(
             num_samples=num_samples,
             batch_size=batch_size,
             micro_batch_size=micro_batch_size,
@@ -130,13 +152,17 @@ class StepLoader:
             if cost is None or callable(cost)
             else costs_of_list(cost, num_samples),
         )
-        self._reader = ItemReader(
-            dataset, seed, collate_fn or default_collate, num_workers
-        )
+        collate = collate_fn or default_collate
+        self._reader: ItemReader | Stream
+        if has_streams:
+            self._reader = Stream(dataset, micro_batch_size, collate, seed, num_workers)
+        else:
+            self._reader = ItemReader(dataset, seed, collate, num_workers)
+        self._staged = None if stage is None else StagedItems(self._reader.read)
         self._place = LoopPlace(self._plan.steps_per_epoch)
         self._pending = PendingItems(reissues=lost == "reissue")
         self._parts: StepParts | None = None
-        self._survivors: Survivors | None = None
+        self._survivors: Survivors | StreamItems | None = None
         self._step: Step | None = None
         self._loaded: Mapping[str, Any] | None = None
         self._log = AssignmentLog()
@@ -144,6 +170,11 @@ class StepLoader:
         self._proof = Proof()
         self._num_proved = 0  # steps of the model that are proved
         _check_sizes(self._plan)
+
+    @property
+    def has_streams(self) -> bool:
+        """True if each rank reads a stream of its own."""
+        return isinstance(self._reader, Stream)
 
     # ---- for the loop ----
 
@@ -162,7 +193,16 @@ class StepLoader:
         self._place.set_epoch(epoch)
 
     def __len__(self) -> int:
-        """Steps of a whole epoch; equal on all ranks."""
+        """Steps of a whole epoch; equal on all ranks.
+
+        Raises:
+            TypeError: the dataset is iterable, so the number is not known.
+        """
+        if self.has_streams:
+            raise TypeError(
+                "StepLoader: its dataset is iterable, so the number of steps is not "
+                "known before the streams of all ranks end."
+            )
         return self._plan.steps_per_epoch
 
     def __iter__(self) -> Iterator[Step]:
@@ -180,16 +220,24 @@ class StepLoader:
         place, training = self._place, parts.training
         self._check_step()
         place.begin(training.steps)
+        items = self._needed_survivors()
+        if isinstance(items, StreamItems):
+            place.set_end(_ENDLESS)
+            items.begin_epoch(place.epoch)
         while not place.is_at_end:
             training.catch_up()
             now = training.steps
             self._check_counted(now)
             self._note_outcomes(parts, now)
+            if isinstance(items, StreamItems):
+                end = items.find_end(place.steps_before(now))
+                if end is not None:
+                    place.set_end(end)
             for missed in place.move_to(now):
                 parts.pending.lose(self._own_items(missed))
             if place.is_at_end:
                 return
-            self._needed_survivors().on_top(now)
+            items.on_top(now)
             self._step = self._begin(parts)
             yield self._step
             self._check_step()
@@ -221,7 +269,7 @@ class StepLoader:
         number = place.number_of(step)
         return self._needed_survivors().begin_step(number, place.epoch, step)
 
-    def _needed_survivors(self) -> Survivors:
+    def _needed_survivors(self) -> Survivors | StreamItems:
         assert self._survivors is not None, "follow() has made it with the parts"
         return self._survivors
 
@@ -255,19 +303,39 @@ class StepLoader:
             contributors = {*range(size)} - {rank} if found is None else found
             parts.exchange.outcome(step, sorted(contributors))
             self._needed_survivors().on_outcome(found)
+            if self._staged is not None:
+                self._note_staged(self._staged, step, has_counted=rank in contributors)
             parts.pending.on_outcome(step, has_counted=rank in contributors)
             self._log.on_outcome(step, has_counted=rank in contributors)
         for loss in parts.exchange.take_losses():
-            if loss.reason == "in_doubt":
+            if loss.reason == "in_doubt" or not self._can_issue(loss.label):
                 parts.pending.drop([loss.label])
             else:
                 parts.pending.lose([loss.label])
+        if self._staged is not None:
+            present = self._step.labels if self._step else ()
+            self._staged.forget(now, {*parts.pending.labels, *present})
         if self.debug:
             # Other ranks may not have published the lists of the last steps of slack.
             end = max(self._num_proved, now - self.slack)
             for step in range(self._num_proved, end):
                 self._prove(parts.training, step)
             self._num_proved = end
+
+    def _note_staged(
+        self, staged: StagedItems, step: int, *, has_counted: bool
+    ) -> None:
+        """The staged items of `step` that are no longer needed, or not for long."""
+        own = self._pending.sent_in(step)
+        record = self._log.steps.get(step)
+        given = {*record.begun} - {*own} if record else ()
+        staged.on_outcome(step, own if has_counted else (), given)
+
+    def _can_issue(self, label: int) -> bool:
+        """True if this rank can read a lost item of its list again."""
+        return not self.has_streams or (
+            self._staged is not None and self._staged.has(label)
+        )
 
     def _prove(self, training: Training, step: int) -> None:
         """Raises InternalError if an item of `step` counts twice, or counts never."""
@@ -316,7 +384,23 @@ class StepLoader:
         Call it between two steps, in the middle of an epoch too. The state has plain
         numbers only. The place is equal on all ranks. The lost micro-batches are not:
         with the state of one rank for all ranks, those of the other ranks are lost.
+        For an iterable dataset the state has also its `state_dict`, and the samples of
+        the lost micro-batches; each rank needs its own state.
+
+        Raises:
+            ConfigError: an iterable dataset has no `state_dict` and `load_state_dict`,
+                or `num_workers` processes have copies of it.
         """
+        if isinstance(self._reader, Stream):
+            return self._plain_state() | {"stream": self._stream_state(self._reader)}
+        return self._plain_state()
+
+    def _stream_state(self, stream: Stream) -> dict[str, Any]:
+        assert self._staged is not None
+        labels = self._pending.labels
+        return stream.state() | {"staged": self._staged.of(labels)}
+
+    def _plain_state(self) -> dict[str, Any]:
         if self._parts is None:
             return write_state(self._plan, self._place.state(0), None, [])
         now = self._parts.training.steps
@@ -343,6 +427,11 @@ class StepLoader:
                 "already; load the state before register."
             )
         read_state(self._plan, self._place, state)
+        if isinstance(self._reader, Stream):
+            assert self._staged is not None
+            self._reader.load(self._place.epoch, state["stream"])
+            for label, data in state["stream"]["staged"].items():
+                self._staged.put(label, data)
         self._loaded = state
 
     def log(self) -> dict[str, Any]:
@@ -406,6 +495,8 @@ class StepLoader:
             "helpers": self.helpers,
             "lost": self.lost,
             "slack": self.slack,
+            "stage": self.stage,
+            "is_iterable": self.has_streams,
             "debug": self.debug,
             "replay": "a log" if self._replay else "None",
             "epoch": self._place.epoch,
@@ -441,6 +532,7 @@ class StepLoader:
         if self._cost is not None:
             each = -(-self._plan.num_samples // size)
             indices = range(self._plan.num_samples)[rank * each : (rank + 1) * each]
+            assert isinstance(self._reader, ItemReader)
             part = costs_of_part(self._cost, self._reader.sample, indices)
         told = training.gather((socket.gethostname(), part))
         names, parts = zip(*told, strict=True)
@@ -450,18 +542,35 @@ class StepLoader:
         self._parts = StepParts(
             training=training,
             plan=self._plan,
-            reader=self._reader,
+            reader=self._staged or self._reader,
             exchange=self._exchange(training, [hosts.index(name) for name in names]),
             gradient=StepGradient(training.model, training.set_weight),
             pending=self._pending,
             seed=self._plan.seed,
             proves=self.debug,
         )
-        self._survivors = Survivors(training, self._plan, self._log, self._pending)
+        self._survivors = self._own_lists(training)
+        if self._staged is not None and self.helpers:
+            self._send_staged(self._parts, self._staged)
         self._num_proved = training.steps
         if self._loaded is not None:
             self._pending.resume(pending_of(self._loaded, rank))
         training.before_update(self._check_step)
+
+    def _own_lists(self, training: Training) -> Survivors | StreamItems:
+        plan, staged = self._plan, self._staged
+        if isinstance(plan, StreamPlan):
+            assert isinstance(self._reader, Stream)
+            assert staged is not None
+            rank, _ = training.place
+            count = plan.count_of(rank)
+            return StreamItems(training, self._reader, count, staged.put)
+        return Survivors(training, plan, self._log, self._pending)
+
+    def _send_staged(self, parts: StepParts, staged: StagedItems) -> None:
+        mail, exchange = parts.training.item_mail(), parts.exchange
+        mail.serve(staged.pickled, lambda: exchange.report().num_given > 0)
+        staged.fetch = mail.fetch
 
     def _exchange(self, training: Training, hosts: list[int]) -> Exchange:
         rank, size = training.place

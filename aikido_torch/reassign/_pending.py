@@ -65,6 +65,10 @@ class PendingItems:
         """The contribution of this rank to `step` has these own items."""
         self._sent[step] = list(labels)
 
+    def sent_in(self, step: int) -> list[int]:
+        """Argument of `send` for a step without `on_outcome`."""
+        return self._sent[step]
+
     def steps_without_outcome(self) -> list[int]:
         """Steps of `send` without `on_outcome`, ascending."""
         return sorted(self._sent)

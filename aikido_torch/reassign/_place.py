@@ -38,6 +38,10 @@ class LoopPlace:
         """True if the epoch has no more steps."""
         return self.step >= self._steps_per_epoch
 
+    def set_end(self, steps: int) -> None:
+        """Sets the number of steps of the present epoch."""
+        self._steps_per_epoch = steps
+
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next `begin`. A resumed epoch is continued."""
         self._next_epoch = epoch
@@ -68,7 +72,7 @@ class LoopPlace:
 
     def move_to(self, now: int) -> range:
         """Moves to the present step. Returns the missed steps of the epoch."""
-        at = self._steps_before(now)
+        at = self.steps_before(now)
         missed = range(self.step, at)
         self.step = max(self.step, at)
         return missed
@@ -77,12 +81,13 @@ class LoopPlace:
         """Number of step `step` of the present epoch, counted since the start."""
         return self._first_step + step
 
-    def _steps_before(self, now: int) -> int:
+    def steps_before(self, now: int) -> int:
+        """Steps of the present epoch that have passed."""
         return min(now - self._first_step, self._steps_per_epoch)
 
     def state(self, now: int) -> tuple[int, int]:
         """Epoch, and number of its steps that have passed."""
-        return self._epoch, self._steps_before(now) if self._has_begun else self.step
+        return self._epoch, self.steps_before(now) if self._has_begun else self.step
 
     def resume(self, epoch: int, step: int) -> None:
         """Takes the place of an earlier training."""

@@ -89,8 +89,8 @@ class ItemReader:
             self._ahead.pop(label).cancel()
         self._read_ahead()
 
-    def read(self, item: Item) -> Any:
-        """Data of the item.
+    def read(self, item: Item, owner: int | None = None) -> Any:
+        """Data of the item, with any owner: each rank reads all items.
 
         The generators of torch, NumPy and `random` may have other states afterwards.
         """

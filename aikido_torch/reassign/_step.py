@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """One optimizer step of a loop: its micro-batches on this rank."""
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,12 @@ from aikido_torch.reassign._pending import PendingItems
 from aikido_torch.reassign._plan import Item, Plan, place_of
 from aikido_torch.reassign._proof import RankLists
 from aikido_torch.reassign._reader import ItemReader
+from aikido_torch.reassign._staging import NotHere, StagedItems
 from aikido_torch.reassign._training import Training
 
 __all__ = ["MicroBatch", "Step", "StepParts"]
+
+_log = logging.getLogger("aikido")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +65,7 @@ class StepParts:
 
     training: Training
     plan: Plan
-    reader: ItemReader
+    reader: ItemReader | StagedItems
     exchange: Exchange
     gradient: StepGradient
     pending: PendingItems
@@ -140,7 +144,13 @@ class Step:
         self.state = "open"
         try:
             while (claim := self._next()) is not None:
-                yield self._micro_batch(claim)
+                try:
+                    micro_batch = self._micro_batch(claim)
+                except NotHere as reason:
+                    _log.warning("%s", reason)
+                    self._leave()
+                    return
+                yield micro_batch
                 self._on_computed()
                 if claim.is_last:
                     break
@@ -167,7 +177,7 @@ class Step:
     def _micro_batch(self, claim: Claim) -> MicroBatch:
         parts, label, owner = self._parts, claim.label, claim.owner
         item, seed = self._items.get(label) or self._find(label)
-        data = parts.reader.read(item)
+        data = parts.reader.read(item, None if owner == self._rank else owner)
         seed_all(seed)
         weight = parts.gradient.before(item.size, is_last=claim.is_last)
         self._running = claim, item

@@ -10,7 +10,24 @@ from torch.nn.parallel import DistributedDataParallel
 from aikido_torch.reassign._items import Exchange
 from aikido_torch.reassign._proof import RankLists
 
-__all__ = ["Training"]
+__all__ = ["ItemMail", "Training"]
+
+
+class ItemMail(Protocol):
+    """Messages with the data of items."""
+
+    def serve(
+        self, data_of: Callable[[int], bytes | None], is_busy: Callable[[], bool]
+    ) -> None:
+        """Begins to send own items to the ranks that took them.
+
+        Args:
+            data_of: data of an own item, by label; None: not here. Any thread.
+            is_busy: True if helpers have own items of the present step. Any thread.
+        """
+
+    def fetch(self, owner: int, label: int, timeout_s: float) -> bytes | None:
+        """Data of an item of `owner`; None: it does not come in time, or never."""
 
 
 class Training(Protocol):
@@ -70,6 +87,24 @@ class Training(Protocol):
 
     def exchange(self, hosts: list[int], helpers: int) -> Exchange:
         """A new exchange of items. All ranks call it together."""
+
+    def item_mail(self) -> ItemMail:
+        """This rank's end of the messages with the data of items."""
+
+    def tell_stream(self, run: int, num_steps: int, *, has_ended: bool) -> None:
+        """Tells all ranks about the stream of this rank.
+
+        Args:
+            run: number of the iteration of the loader.
+            num_steps: steps up to the last one for which the stream had items.
+            has_ended: True if it has no further items.
+        """
+
+    def told_stream(self, run: int, rank: int) -> tuple[int, bool]:
+        """Last `num_steps` and `has_ended` of `rank`; 0, False at first.
+
+        Never waits.
+        """
 
     def before_update(self, call: Callable[[], None]) -> None:
         """Calls `call` before each step of the optimizer in the loop."""

@@ -349,3 +349,69 @@ def test_debug_finds_an_item_that_counts_twice(group_of_one):
     training.steps._pending.lose([4])
     with pytest.raises(InternalError, match="Micro-batch 4 of epoch 0 counts twice"):
         training.epoch()
+
+
+# ---- stage="send" ----
+
+
+class Saved(IterableDataset):
+    """Samples in their order; its state is the place of the next one."""
+
+    def __init__(self):
+        self._place = 0
+
+    def __iter__(self):
+        while self._place < len(SAMPLES):
+            self._place += 1
+            yield SAMPLES[self._place - 1]
+        self._place = 0
+
+    def state_dict(self):
+        return {"place": self._place}
+
+    def load_state_dict(self, state):
+        self._place = state["place"]
+
+
+def test_staged_samples_are_those_of_the_dataset(group_of_one):
+    expected = Training(loader_of()).epoch()
+    assert Training(loader_of(stage="send")).epoch() == expected
+
+
+def test_an_iterable_dataset_is_refused_with_the_way_out():
+    with pytest.raises(ConfigError, match='With stage="send" the owners of samples'):
+        loader_of(Saved())
+    with pytest.raises(ConfigError, match="stage is 'read'; it takes \"send\" or None"):
+        loader_of(stage="read")
+
+
+def test_epochs_of_a_stream_end_with_it(group_of_one):
+    training = Training(loader_of(Saved(), stage="send", debug=True))
+    with pytest.raises(TypeError, match="the number of steps is not known"):
+        len(training.steps)
+    for _ in range(2):
+        assert training.epoch() == [[*range(i, i + 6)] for i in range(0, 24, 6)]
+    assert training.handle.steps == 8
+    assert training.steps._staged.of(range(12)) == {}
+
+
+def test_a_stream_and_its_lost_items_go_on_after_a_state(group_of_one):
+    first = Training(loader_of(Saved(), stage="send"))
+    for step in first.steps:
+        for micro_batch in step:
+            first.backward(micro_batch)
+            break
+        first.update()
+        break
+    state = first.steps.state_dict()
+    steps = loader_of(Saved(), stage="send")
+    steps.load_state_dict(state)
+    found = Training(steps).epoch()
+    assert found[0] == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert sorted(chain(*found)) == list(range(2, 24))
+
+
+def test_a_stream_without_a_state_is_not_saved(group_of_one):
+    training = Training(loader_of(Endless(), stage="send"))
+    with pytest.raises(ConfigError, match="has no state_dict, so its place in the"):
+        training.steps.state_dict()

@@ -103,3 +103,17 @@ def test_the_state_within_a_step_counts_the_steps_that_have_passed():
     place.begin(10)
     assert place.state(12) == (0, 2)
     assert place.state(17) == (0, 5)
+
+
+def test_the_end_of_an_epoch_may_become_known_within_it():
+    place = LoopPlace(100)
+    place.begin(0)
+    place.set_end(100)
+    place.move_to(2)
+    assert not place.is_at_end
+    place.set_end(3)
+    assert place.move_to(5) == range(2, 3)
+    assert place.is_at_end
+    place.begin(5)
+    place.set_end(100)
+    assert place.steps_before(5) == 2

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import pickle
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from aikido_torch.reassign._items import OwnItems
 from aikido_torch.reassign._pending import PendingItems
 from aikido_torch.reassign._plan import Plan
 from aikido_torch.reassign._reader import ItemReader
+from aikido_torch.reassign._staging import StagedItems
 from aikido_torch.reassign._step import Step, StepParts
 
 SAMPLES = torch.arange(24.0).reshape(12, 2)
@@ -266,3 +269,25 @@ def test_the_wait_for_other_ranks_is_no_computation(parts, monkeypatch):
         backward(parts, micro_batch)
     assert finished == [2, 2, 2]
     assert step.seconds == 6
+
+
+class TakenItems(OwnItems):
+    """Exchange in which this rank takes items 4 and 5 of rank 1 first."""
+
+    def begin(self, step, labels, costs):
+        self._begin([(1, 4), (1, 5), *((0, label) for label in labels)])
+
+
+def test_a_step_ends_early_if_an_owner_does_not_send_an_item(group_of_one, caplog):
+    parts = make_parts(TakenItems(0))
+    staged = StagedItems(parts.reader.read)
+    staged.fetch = lambda owner, label, timeout_s: (
+        pickle.dumps(SAMPLES[8:10]) if label == 4 else None
+    )
+    parts = replace(parts, reader=staged)
+    step = step_of(parts)
+    run(parts, step)
+    assert step.state == "over"
+    assert step.computed == [(1, 4)]
+    assert lost(parts) == [0, 1, 2]
+    assert "rank 1 has not sent the data of its micro-batch 5" in caplog.text
