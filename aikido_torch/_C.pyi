@@ -681,6 +681,10 @@ class AikidoBackend(torch._C._distributed_c10d.Backend):
         """
         Sets the reason for which `rank` is late in most steps, until the next call.
         """
+    def agree_members(self, lost: collections.abc.Sequence[int], timeout: datetime.timedelta | None) -> tuple[int, list[int]]:
+        """
+        Number of the next agreement on the members that are left, and these ranks.
+        """
     def all_reduce(self, tensor: torch.Tensor, op: torch._C._distributed_c10d.ReduceOp, policy: PolicyOptions, priority: int | None, timeout: datetime.timedelta, data_shard: int = -1, weight: float | None = None) -> AikidoWork:
         ...
     def change_members(self, uuid: int, handles: collections.abc.Sequence[str], is_ordered: bool, timeout: datetime.timedelta | None) -> torch._C._distributed_c10d.Work:

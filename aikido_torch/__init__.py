@@ -61,6 +61,9 @@ from aikido_torch._calls import (  # noqa: E402
     reduce_scatter_tensor,
     send,
 )
+from aikido_torch._members import (  # noqa: E402
+    agree_members as agree_members,  # not part of the stable interface yet
+)
 from aikido_torch._members import reconfigure, reconfigure_handle  # noqa: E402
 from aikido_torch._repr import show_attributes, show_properties  # noqa: E402
 from aikido_torch.options import Options  # noqa: E402

@@ -34,6 +34,7 @@ _RUNTIME_OPTIONS = (
     "transport_handshake_timeout_ms",
     "transport_shared_memory_bytes",
     "transport_credit_bytes",
+    "role",
 )
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
 # Backends whose members did not use a store for their rendezvous.
@@ -270,7 +271,8 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
         size=size,
         timeout=request.timeout,
         group_name=name,
-        options=pg_options.given(),
+        options=pg_options.given()
+        | {"role": str(_runtime_values[os.getpid()]["role"])},
         connect=connect,
         connect_timeout=time_left(),
     )

@@ -2,9 +2,9 @@
 # Copyright (c) the aikido authors
 """New members for an existing group, with every supported version of torch."""
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
@@ -15,6 +15,64 @@ from aikido_torch.errors import ConfigError, UnsupportedError
 # From torch 2.14 on, groups can change rank and size, and torch has functions for that.
 _c10d: Any = dist.distributed_c10d
 _IN_PLACE = hasattr(_c10d, "_reconfigure")
+
+
+class Agreement(NamedTuple):
+    """The members on which a group has agreed.
+
+    Attributes:
+        number: counts the agreements of the group, from 1. All ranks that get an
+            agreement of this number get the same ranks.
+        ranks: the members that are left, ascending, as ranks of the group.
+    """
+
+    number: int
+    ranks: list[int]
+
+
+def agree_members(
+    group: dist.ProcessGroup | None = None,
+    *,
+    lost: Iterable[int] = (),
+    timeout: timedelta | None = None,
+) -> Agreement:
+    """Agrees with the other ranks on the members that are left after deaths.
+
+    Call it on each rank whose strict call has failed, for example with `PeerLostError`.
+    Ranks that have not called it yet take part in the vote, too, and get the same
+    agreement when they call. A rank that computes is left; a rank that is dead, stopped
+    or cut off is not. A rank that dies after its answer may still be in the agreement:
+    if the next group cannot be made, call this again.
+
+    The vote needs more than half of the reliable ranks of the last view; in a group
+    without reliable ranks, more than half of all ranks (option `role`). It takes about
+    20 ms after the last death, and 100 ms more if a rank is stopped.
+
+    Args:
+        group: an aikido group; None is the default group.
+        lost: ranks that seem to be dead, for example the `rank` of an error. They are
+            asked again, and excluded if they do not answer.
+        timeout: limit for the vote; None is the timeout of the group.
+
+    Returns:
+        The next agreement: the newest one that this rank has not returned yet, or a new
+        one.
+
+    Raises:
+        PeerLostError: too few reliable ranks are left, or this rank is excluded.
+        TimedOutError: too few reliable ranks have answered in time.
+        AbortedError: the group has ended.
+        ConfigError: an argument is wrong.
+    """
+    ranks = list(lost)
+    for rank in ranks:
+        if not isinstance(rank, int) or isinstance(rank, bool):
+            raise ConfigError(
+                f"agree_members: {rank!r} in lost is a {type(rank).__name__}; pass "
+                "ranks of the group, as whole numbers."
+            )
+    _check_timeout("agree_members", timeout)
+    return Agreement(*backend_of(group).agree_members(ranks, timeout))
 
 
 def reconfigure_handle(group: dist.ProcessGroup | None = None) -> str:
@@ -99,10 +157,14 @@ def _check(uuid: object, handles: object, timeout: object) -> None:
                 f"{type(handle).__name__}; pass the texts that "
                 "aikido_torch.reconfigure_handle() gave on each member."
             )
+    _check_timeout("reconfigure", timeout)
+
+
+def _check_timeout(call: str, timeout: object) -> None:
     if timeout is not None and not isinstance(timeout, timedelta):
         raise ConfigError(
-            f"reconfigure: timeout is {timeout!r}; pass a datetime.timedelta, or None "
-            "for the group's."
+            f"{call}: timeout is {timeout!r}; pass a datetime.timedelta, or None for "
+            "the group's."
         )
 
 

@@ -47,6 +47,7 @@ class Options:
     heartbeat_interval_ms: int | None = None
     heartbeat_timeout_ms: int | None = None
     socket_ifname: str | None = None
+    role: str | None = None
     collectives_min_shard_bytes: int | None = None
     collectives_lead_bytes: int | None = None
     collectives_algorithm: str | None = None

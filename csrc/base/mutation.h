@@ -47,6 +47,15 @@ enum class Mutation : uint8_t {
   kFailedSends,          // a call that has failed sends results to late members
   kFoldGivenUp,          // folds after a promise overwrite a result that was given up
   kPromiseUnread,        // a promise is given before all links are read
+  kTransientVotes,       // members without a vote count for a majority
+  kEitherMajority,       // a majority of all members suffices, too
+  kHalfOfVoters,         // half of the voters suffice
+  kInstallUnreliable,    // all members vote on the installation of a view
+  kNoVoteAfterReturn,    // a rejoined member has no vote
+  kTransientStays,       // a transient member that does not answer stays in the view
+  kAgreesAlone,          // an agreement is what each member believes
+  kForgetAgreement,      // a later view does not repeat the agreement
+  kTransientQuorum,      // closes a shard without a majority of the voters
   kBackupIsMember,       // a backup counts as one more contribution
   kLogPerPolicy,         // each policy of a group has its own log
   kShardTwice,           // both copies of a data shard are counted
@@ -57,7 +66,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 35> kMutationNames = {
+inline constexpr std::array<std::string_view, 44> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -87,6 +96,15 @@ inline constexpr std::array<std::string_view, 35> kMutationNames = {
     "failed-sends",
     "fold-given-up",
     "promise-unread",
+    "transient-votes",
+    "either-majority",
+    "half-of-voters",
+    "install-unreliable",
+    "no-vote-after-return",
+    "transient-stays",
+    "agrees-alone",
+    "forget-agreement",
+    "transient-quorum",
     "backup-is-member",
     "log-per-policy",
     "shard-twice",

@@ -74,6 +74,15 @@ std::vector<SettingSpec> settings_of_links() {
 std::vector<SettingSpec> settings_of_groups() {
   const std::vector<std::string> where_it_can_be = {"auto", "on", "off"};
   return {
+      {"role",
+       &Settings::role,
+       0,
+       0,
+       false,
+       "role of this rank in votes on members, for its whole life: in a group with "
+       "reliable ranks, more than half of those must be left, and all transient "
+       "ranks may vanish at once; without reliable ranks every rank has a vote",
+       {kTransient, kReliable}},
       {"collectives.min_shard_bytes", &Settings::collectives_min_shard_bytes, 64,
        1 * kGiB, true,
        "smallest shard in which a tensor is spread over owners; with the default, "

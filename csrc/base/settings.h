@@ -23,6 +23,10 @@ namespace aikido {
 // Value of collectives.algorithm that chooses an algorithm by size.
 inline constexpr const char* kAutoAlgorithm = "auto";
 
+// Values of role.
+inline constexpr const char* kTransient = "transient";
+inline constexpr const char* kReliable = "reliable";
+
 struct Settings {
   int64_t transport_chunk_bytes = 256 << 10;
   int64_t transport_eager_bytes = 256 << 10;
@@ -35,6 +39,7 @@ struct Settings {
   int64_t heartbeat_interval_ms = 1000;
   int64_t heartbeat_timeout_ms = 30'000;
   std::string socket_ifname;
+  std::string role = kTransient;
   int64_t collectives_min_shard_bytes = 16 << 10;
   int64_t collectives_lead_bytes = 3 << 19;
   std::string collectives_algorithm = "direct";

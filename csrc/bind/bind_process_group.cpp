@@ -13,6 +13,7 @@
 #include "c10d/aikido_backend.h"
 #include "c10d/common/error.h"
 #include "c10d/device/ipc.h"
+#include "engine/votes.h"
 #include "trace/span.h"
 #include "transport/address.h"
 
@@ -406,6 +407,27 @@ void register_returns(BackendClass& backend) {
           "refused, or ended.");
 }
 
+membership::Agreement agree_members(AikidoBackend& self, const std::vector<int>& lost,
+                                    std::optional<std::chrono::milliseconds> limit) {
+  const int own = self.getRank();
+  std::vector<Rank> ranks;
+  for (const int rank : lost) {
+    if (rank < 0 || rank >= self.getSize() || rank == own)
+      adapter::raise(
+          {Code::kInvalidArgument,
+           concat("agree_members: rank ", rank, " is in lost on rank ", own,
+                  "; pass other ranks of the group, 0 to ", self.getSize() - 1)});
+    ranks.emplace_back(rank);
+  }
+  self.communicator().check();
+  const auto communicator = self.communicator().get();
+  auto agreed =
+      engine::agree_on_members(*communicator, ranks, limit.value_or(self.timeout()));
+  adapter::raise_if_failed(agreed.status().with_context(
+      concat("agree_members of group \"", self.group_name(), "\" on rank ", own)));
+  return *std::move(agreed);
+}
+
 // Functions that change the members of a group, or make groups from it.
 void register_members(BackendClass& backend) {
   backend
@@ -420,6 +442,17 @@ void register_members(BackendClass& backend) {
           py::arg("uuid"), py::arg("handles"), py::arg("is_ordered"),
           py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
           "Connects the group to the members with these handles.")
+      .def(
+          "agree_members",
+          [](AikidoBackend& self, const std::vector<int>& lost,
+             std::optional<std::chrono::milliseconds> timeout) {
+            const auto agreed = agree_members(self, lost, timeout);
+            std::vector<int> ranks;
+            agreed.ranks.for_each([&](Rank r) { ranks.push_back(r.value); });
+            return std::make_pair(agreed.number, std::move(ranks));
+          },
+          py::arg("lost"), py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
+          "Number of the next agreement on the members that are left, and these ranks.")
       .def(
           "set_link",
           [](AikidoBackend& self, const cost::LinkCost& link, double message_s,

@@ -59,7 +59,8 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
           .timeout = bounded(config.timeout)},
       calls_(*this, group_),
       selector_(fixed_algorithm(config.settings)),
-      handle_(membership::MemberHandle::random(engine->address())) {
+      handle_(membership::MemberHandle::random(
+          engine->address(), config.settings.values.role == kReliable)) {
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);
@@ -84,6 +85,7 @@ engine::GroupOptions AikidoBackend::group_options() const {
   const Settings& s = group_.settings.values;
   engine::GroupOptions options;
   options.name = group_.name;
+  options.is_reliable = handle_.is_reliable;
   options.operation.timeout = timeout();
   options.operation.chunk_bytes = static_cast<size_t>(s.transport_chunk_bytes);
   options.operation.eager_bytes = static_cast<size_t>(s.transport_eager_bytes);

@@ -151,17 +151,34 @@ Status CallOutlook::hopeless(const collectives::SkippableOperation& operation) c
         "fewer than min_contributors=", needed));
   }
   if (first_loss.is_ok()) return {};
-  if (operation.is_own() && live > facts_.view().members.count() / 2)
-    return {};  // More than half of the view take part, so the operation will end.
+  // The present members take part, and they have a majority.
+  if (operation.is_own() && membership::is_majority(facts_.view(), here)) return {};
   // An excluded member is taken in by any member of the view, or refused with a reason.
   const bool is_out = facts_.view_change.is_removed();
-  if (is_out ? is_alone : !facts_.view_change.has_majority()) {
-    return first_loss.with_context(
-        concat("only ", here.count(), " of the ", facts_.view().members.count(),
-               " members that took part are left, not more than "
-               "half"));
+  const bool is_voter = facts_.view().votes(facts_.options.self);
+  const bool can_end = is_out     ? !is_alone
+                       : is_voter ? facts_.view_change.has_majority()
+                                  : !is_stranded();
+  if (!can_end) {
+    return first_loss.with_context(no_majority_text(
+        facts_.view(), facts_.view_change.doubts().reachable(facts_.view())));
   }
   return {};
+}
+
+// Note [members without a vote]
+// A member without a vote may lose its connection to a voter while both run. The voters
+// may still have a majority, which it cannot see. Rule: such a member waits as long as
+// it reaches a voter. That voter sends it the view that excludes it, or the error of
+// the call. If it reaches no voter, the voters exclude it, and go on. So its calls fail
+// here only, and it tells the others of no failed call.
+bool CallOutlook::is_stranded() const {
+  const membership::View& view = facts_.view();
+  if (facts_.view_change.is_removed() || view.votes(facts_.options.self)) return false;
+  bool reaches_voter = false;
+  facts_.view_change.doubts().reachable(view).for_each(
+      [&](Rank r) { reaches_voter |= view.votes(r); });
+  return !reaches_voter;
 }
 
 // Note [cause of a time-out]

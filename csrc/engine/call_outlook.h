@@ -19,6 +19,9 @@ class CallOutlook {
   // ---- calls that cannot end
   // Reason why a skippable operation cannot end any more. Ok: it can.
   Status hopeless(const collectives::SkippableOperation& operation) const;
+  // This member has no vote and reaches no voter of its view. Note [members without a
+  // vote]
+  bool is_stranded() const;
   // Error of a call that has lasted for `after`, which is its time-out.
   Status time_out(const collectives::Operation& operation, Duration after) const;
   // True if every operation in progress has enough members without `rank`.

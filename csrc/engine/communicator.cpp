@@ -48,6 +48,7 @@ Communicator::Communicator(std::shared_ptr<Engine> engine, GroupOptions options,
       options_(traced(std::move(options), *engine_)),
       agreed_(std::move(agreed)),
       group_(std::make_unique<Group>(&engine_->loop(), options_)),
+      reliable_(options_.size),
       links_(options_.self, options_.size),
       held_([engine = engine_.get()](std::function<void()> work) {
         engine->enqueue(std::move(work));
@@ -76,6 +77,7 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
   hello.token = token;
   hello.rank = options_.self;
   hello.size = options_.size;
+  hello.is_reliable = options_.is_reliable;
   hello.agreed = agreed_;
   transport::Sharing sharing{engine_->shared_memory_bytes(), engine_->shm_pool(), {}};
   auto dialled = transport::dial(address, hello, clock_, deadline, sharing);
@@ -171,6 +173,7 @@ std::string Communicator::refusal(const transport::Hello& hello) {
     links_.refuse(why);
     return why.message();
   }
+  if (hello.is_reliable) reliable_.insert(hello.rank);
   return {};
 }
 

@@ -173,6 +173,7 @@ class Communicator final : private transport::Doorkeeper {
   SystemClock clock_;
   std::unique_ptr<Group> group_;
   bool is_crowded_ = false;  // not written after connect()
+  RankSet reliable_;         // that dialled this member; progress thread
   // Calls that are handed to the progress thread.
   HandoffQueue<Called> calls_;
   HandoffQueue<collectives::SendCall> sends_;

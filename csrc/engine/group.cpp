@@ -96,6 +96,8 @@ Group::Group(const Clock* clock, GroupOptions options)
       reports_(facts()),
       outlook_(facts()) {
   view_change_.set_patience(options_.heartbeat.timeout);
+  if (options_.awaits_roles) view_change_.set_roles(std::nullopt);
+  if (options_.reliable.count() > 0) view_change_.set_roles(options_.reliable);
 }
 
 Group::~Group() {
@@ -196,7 +198,8 @@ void Group::start_barriers() {
 }
 
 void Group::send(collectives::SendCall&& call) {
-  if (is_reachable(call.to)) return mailbox_.send(std::move(call));
+  if (!life_.has_ended() && peers_.is_reachable(call.to))
+    return mailbox_.send(std::move(call));
   peers_.note_missed(call.to);
   if (call.on_done) call.on_done(unreachable(call.to), call.to);
 }
@@ -209,7 +212,7 @@ void Group::receive(collectives::ReceiveCall&& call) {
   }
   // Messages that arrived before the sender left are still delivered.
   mailbox_.receive(std::move(call));
-  if (is_reachable(from)) return;
+  if (peers_.is_reachable(from)) return;
   if (mailbox_.fail_receives(from, unreachable(from))) peers_.note_missed(from);
 }
 
@@ -221,7 +224,8 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   peers_.heartbeats().on_heard(from);
   note_called(from, header);
   trace_.on_frame_begin(from, header);
-  note_acked(from, header.called + static_cast<uint64_t>(int64_t{header.acked}));
+  // See Note [acknowledgements behind a view] in group_views.cpp.
+  if (!is_about_view(header.kind)) note_acked(from, header);
   if (is_abort(header.kind)) {
     if (header.seq > marks_.called + Peers::kMaxFailedAhead)
       return too_far_ahead(header.seq, marks_.called);
@@ -423,7 +427,8 @@ void Group::beat(TimePoint now) {
   check_all_lost();
   for (const Rank rank : silent) {
     if (mailbox_.on_peer_silent(rank, peers_.loss(rank))) peers_.note_missed(rank);
-    if (!policies_.is_empty()) view_change_.on_silent(rank, now);
+    if (!policies_.is_empty() || votes().is_agreeing())
+      view_change_.on_silent(rank, now);
   }
 }
 

@@ -31,6 +31,7 @@
 #include "engine/results_for_others.h"
 #include "engine/shard_owners.h"
 #include "engine/skipped_calls.h"
+#include "engine/votes.h"
 #include "engine/watermarks.h"
 #include "membership/view_change.h"
 #include "transport/link.h"
@@ -91,6 +92,11 @@ class Group final : public transport::Timed,
   bool is_busy() const;     // calls are in progress, or others lack results of them
   void ask_acked();         // members answer as soon as they need no more results
   void close_links();       // end of leave(): fails everything that is still open
+
+  // Roles of the ranks, and agreements on the members.
+  Votes votes() {
+    return Votes({clock_, options_.self, &peers_, &own_state_, &life_, &view_change_});
+  }
 
   // View with the members that take part in skippable calls.
   const membership::View& view() const { return view_change_.view(); }
@@ -153,7 +159,7 @@ class Group final : public transport::Timed,
   // View changes (group_views.cpp).
   void on_view_frame(Rank from, const transport::FrameHeader& header);
   void on_notice(Rank from, const transport::FrameHeader& header);
-  void note_acked(Rank from, uint64_t acked);
+  void note_acked(Rank from, const transport::FrameHeader& header);
   // Exclusion and return (group_returns.cpp).
   Status check_passable(uint64_t seq) const;
   void drop_skipped(uint64_t seq, bool is_out);
@@ -168,7 +174,6 @@ class Group final : public transport::Timed,
   void start_barriers();
   void retire(uint64_t seq);
   void update_known();
-  bool is_reachable(Rank rank) const;
   Status unreachable(Rank rank) const;
 
   const Clock* clock_;

@@ -17,10 +17,6 @@ using collectives::Call;
 using collectives::Operation;
 using transport::FrameKind;
 
-bool Group::is_reachable(Rank rank) const {
-  return !life_.has_ended() && peers_.is_reachable(rank);
-}
-
 // Reason why no message can be exchanged with `rank`. kNoRank: with any member.
 Status Group::unreachable(Rank rank) const {
   return life_.has_ended() ? life_.reason() : peers_.unreachable(rank);
@@ -50,7 +46,8 @@ void Group::retire(uint64_t seq) {
     if (skippable != nullptr && skippable->was_skipped())
       services_.counters().skipped_own.fetch_add(1, std::memory_order_relaxed);
     // A member that was silent is back.
-    if (peers_.last_loss() && is_reachable(kNoRank)) peers_.forgive();
+    const bool is_well = !life_.has_ended() && peers_.is_reachable(kNoRank);
+    if (peers_.last_loss() && is_well) peers_.forgive();
   }
   if (it->second.operation->call().is_partial()) {
     services_.counters().set_replayed(policies_.replayed());
@@ -163,7 +160,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (life_.is_leaving()) return;
   if (!p.end.has_left) trace_.member_events().on_lost(from, p.end.loss);
   const TimePoint now = clock_->now();
-  if (!policies_.is_empty()) view_change_.on_lost(from, now);
+  if (!policies_.is_empty() || votes().is_agreeing()) view_change_.on_lost(from, now);
   if (p.end.has_left) peers_.grace().begin(now);
   check_all_lost();
   release_held_back();
@@ -221,7 +218,9 @@ void Group::end_by_loss(Operation& operation, const Status& loss) {
   const uint64_t seq = operation.seq().value;
   const auto text =
       concat(describe(operation.call()), ", collective ", seq, ", cannot end");
-  fail(operation, loss.with_context(text), true);
+  // See Note [members without a vote] in call_outlook.cpp.
+  const bool is_here_only = operation.call().is_partial() && outlook_.is_stranded();
+  fail(operation, loss.with_context(text), !is_here_only);
 }
 
 void Group::abort(const Status& why) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/rank_set.h"
 #include "base/types.h"
 #include "collectives/operation_host.h"
 #include "engine/heartbeats.h"
@@ -19,6 +20,10 @@ struct GroupOptions {
   std::string name;  // used in messages
   Rank self;
   int32_t size = 1;
+  bool is_reliable = false;  // the role of this member
+  RankSet reliable;          // all reliable ranks; empty: none
+  // `reliable` is not known yet: Group::set_roles() sets it before the first call.
+  bool awaits_roles = false;
   collectives::OperationSettings operation;
   HeartbeatOptions heartbeat;
   uint64_t log_bytes = 256 << 20;  // results kept for late members, all policies

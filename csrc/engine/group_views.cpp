@@ -27,14 +27,23 @@ void Group::send_view(Rank to, const ViewMessage& message) {
   peers_[to].send_view(message.step, encode(message));
 }
 
+// Note [acknowledgements behind a view]
+// A member that excludes this one may acknowledge another result than the one that this
+// member has. Its view is the first message with that acknowledgement (R10). If the
+// acknowledgement counted first, this member would release its result, and would rejoin
+// without a comparison. Rule: a message about a view counts before the acknowledgement
+// in its header.
 void Group::on_view_frame(Rank from, const FrameHeader& header) {
   const auto bytes = peers_[from].texts.read_view(header);
-  if (!bytes || life_.is_leaving() || life_.has_ended()) return;
-  auto message = membership::decode_view_message(*bytes, options_.size);
-  if (!message) return peers_[from].give_up(message.status());
-  const Status taken = view_change_.on_message(from, *message, clock_->now());
-  if (taken.has_failed()) peers_[from].give_up(taken);
-  release_held_back();  // perhaps the absent member was refused
+  if (!bytes) return;
+  if (!life_.is_leaving() && !life_.has_ended()) {
+    auto message = membership::decode_view_message(*bytes, options_.size);
+    if (!message) return peers_[from].give_up(message.status());
+    const Status taken = view_change_.on_message(from, *message, clock_->now());
+    if (taken.has_failed()) peers_[from].give_up(taken);
+    release_held_back();  // perhaps the absent member was refused
+  }
+  note_acked(from, header);
 }
 
 void Group::on_notice(Rank from, const FrameHeader& header) {
@@ -131,7 +140,8 @@ void Group::update_acked() {
   send_seals();
 }
 
-void Group::note_acked(Rank from, uint64_t acked) {
+void Group::note_acked(Rank from, const FrameHeader& header) {
+  const uint64_t acked = header.called + static_cast<uint64_t>(int64_t{header.acked});
   const uint64_t before = peers_[from].acked();
   if (!peers_[from].note_acked(acked)) return;
   // Messages on their way to this member are not needed any more. Strict calls have

@@ -53,6 +53,7 @@ std::shared_ptr<Communicator> Communicator::make(std::shared_ptr<Engine> engine,
                                                  const std::string& agreed) {
   options.self = roster.self();
   options.size = roster.size();
+  options.reliable = roster.reliable();
   return std::shared_ptr<Communicator>(
       new Communicator(std::move(engine), std::move(options), agreed));
 }

@@ -16,6 +16,11 @@
 // that fails writes its reason under `given_up/<token>`, for members that find nobody
 // at its address.
 //
+// Note [one set of roles]
+// All members must have the same voters. Each HELLO names the role of its sender, and
+// rank 0 gets one from each other member. So rank 0 writes the reliable ranks beside
+// the placement. A member that has not read them yet starts no view change.
+//
 // Note [one placement]
 // All members must agree whether all of them share memory and cores, regardless of
 // single pairs. Rank 0 has links with all members, so it decides and writes the answer
@@ -29,6 +34,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <sstream>
 #include <utility>
 
 #include "base/text.h"
@@ -81,6 +87,28 @@ std::string place_key(const transport::Token& token) {
   return "place/" + hex_of(token);
 }
 constexpr const char* kCrowded = "crowded";
+constexpr const char* kLinks = "links";
+
+// "crowded 0 3": the placement, then the reliable ranks.
+std::string place_text(bool is_crowded, const RankSet& reliable) {
+  std::string text = is_crowded ? kCrowded : kLinks;
+  reliable.for_each([&](Rank r) { text += concat(" ", r.value); });
+  return text;
+}
+
+// The reliable ranks in such a text; nullopt if the text is malformed.
+std::optional<RankSet> reliable_in(const std::string& text, int32_t size) {
+  std::istringstream words(text);
+  std::string place;
+  words >> place;
+  RankSet ranks(size);
+  for (int32_t rank = 0; words >> rank;) {
+    if (rank < 0 || rank >= size) return std::nullopt;
+    ranks.insert(Rank(rank));
+  }
+  const bool is_whole = words.eof() && (place == kCrowded || place == kLinks);
+  return is_whole ? std::optional(ranks) : std::nullopt;
+}
 
 std::string met_key(const transport::Token& token, Rank rank) {
   return concat("met/", hex_of(token), "/", rank.value);
@@ -96,6 +124,8 @@ std::string end_key(const transport::Token& token) {
 Result<std::shared_ptr<Communicator>> Communicator::connect(
     std::shared_ptr<Engine> engine, membership::Store& store, GroupOptions options,
     const std::string& agreed, Duration timeout) {
+  options.awaits_roles = options.size > 1;
+  if (options.size == 1 && options.is_reliable) options.reliable = RankSet::full(1);
   std::shared_ptr<Communicator> made(
       new Communicator(std::move(engine), std::move(options), agreed));
   const TimePoint deadline = made->clock_.now() + timeout;
@@ -159,8 +189,10 @@ Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
     engine_->run_and_wait([this] {
       for (int32_t r = 1; r < options_.size; ++r)
         is_crowded_ = is_crowded_ && group_->peers()[Rank(r)].reads_our_memory();
+      if (options_.is_reliable) reliable_.insert(options_.self);
+      group_->votes().set_roles(reliable_);
     });
-    AIKIDO_TRY(store.set(key, is_crowded_ ? kCrowded : "links"));
+    AIKIDO_TRY(store.set(key, place_text(is_crowded_, reliable_)));
     const TimePoint until = std::min(deadline, clock_.now() + kLongestCourtesy);
     for (int32_t r = 1; r < options_.size; ++r)
       if (!read_from(Rank(r), met_key(token_, Rank(r)), store, until)) break;
@@ -172,7 +204,13 @@ Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
         concat("rank 0 of group \"", options_.name,
                "\" has not published where the ranks are"));
   }
-  is_crowded_ = *told == kCrowded;
+  const auto reliable = reliable_in(*told, options_.size);
+  if (!reliable)
+    return {Code::kProtocol,
+            concat("rank 0 of group \"", options_.name, "\" has published \"",
+                   printable(*told), "\" as the place and the roles of the ranks")};
+  is_crowded_ = told->starts_with(kCrowded);
+  engine_->run_and_wait([&] { group_->votes().set_roles(*reliable); });
   // If this write fails, rank 0 waits for its full time.
   (void)store.set(met_key(token_, options_.self), "1");
   return Status::ok();

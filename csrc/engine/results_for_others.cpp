@@ -28,7 +28,8 @@ void ResultsForOthers::note_failed(uint64_t seq, const Status& why) {
 // error again in each new view. They send it to the members that may still wait for the
 // result, unless a holder can send it.
 void ResultsForOthers::tell_failed() {
-  if (mutated(Mutation::kFailureToldOnce)) return;
+  // A stranded member does not know if the call has failed for the others.
+  if (mutated(Mutation::kFailureToldOnce) || parts_.outlook->is_stranded()) return;
   Peers& peers = *parts_.peers;
   for (const auto& [seq, why] : keeper_.failures()) {
     const auto& held = parts_.view_change->view().held;

@@ -77,7 +77,8 @@ void ShardOwners::on_view(const membership::View& view) {
 bool ShardOwners::suspect(Rank rank) {
   int32_t left = 0;
   view().members.for_each([&](Rank r) {
-    if (r != rank && view().is_owner(r) && !parts_.view_change->is_suspected(r)) ++left;
+    if (r != rank && view().is_owner(r) && !parts_.view_change->doubts().is_moved(r))
+      ++left;
   });
   if (2 * left < view().members.count()) return false;
   parts_.events->on_late(rank);
@@ -89,7 +90,7 @@ void ShardOwners::restore_for(Rank late) {
   const Peers& peers = *parts_.peers;
   view().members.for_each([&](Rank r) {
     const bool is_idle =
-        r != late && !view().is_owner(r) && !parts_.view_change->is_suspected(r);
+        r != late && !view().is_owner(r) && !parts_.view_change->doubts().is_moved(r);
     if (!is_idle || peers[r].is_lost() || peers.called_by(r) <= peers.acked_by(self_))
       return;
     if (ownership_.would_serve(r, suits(r)))

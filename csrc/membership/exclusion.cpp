@@ -17,6 +17,24 @@ namespace {
 // Interval at which an excluded member asks the next member to take it in.
 constexpr Duration kJoinAgain = std::chrono::milliseconds(500);
 
+// See Note [a view that cannot change].
+Status cannot_return(const View& view, const MemberDoubts& doubts, Rank self) {
+  std::string lost;
+  Rank culprit = kNoRank;
+  view.members.for_each([&](Rank r) {
+    if (!doubts.is_lost(r)) return;
+    lost += concat(culprit == kNoRank ? "" : ", ", "rank ", r.value);
+    if (culprit == kNoRank) culprit = r;
+  });
+  return {Code::kPeerLost,
+          concat("rank ", self.value,
+                 " was left out while it was late, and cannot return: ", lost,
+                 " left the group or failed, and ",
+                 no_majority_text(view, doubts.reachable(view)),
+                 "; start again from a checkpoint"),
+          culprit};
+}
+
 }  // namespace
 
 void ViewChange::stay_excluded() {
@@ -48,7 +66,7 @@ void ViewChange::join() {
 }
 
 // Note [a view that cannot change]
-// If half of the members of a view are lost, there can be no other view, and no member
+// If half of the voters of a view are lost, there can be no other view, and no member
 // is taken in. An excluded member must not wait for that, not even a member that waits
 // for the state of another (stay_excluded). But it may know only an old view, or have
 // lost other members than the view has. So it asks each remaining member. A member
@@ -58,7 +76,7 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (view_.has(from)) return send_newest(from);
   refused_.erase(from);
   if (!has_majority()) return refuse(from, message, "");
-  const auto ours = promised_ ? own_report_ : host_->reports().report();
+  const auto ours = promised_ ? own_.report : host_->reports().report();
   auto fits = host_->reports().compare(from, message.report);
   if (const Status reach =
           check_reach(from, message.report, self_, ours, view_.seats.size());
@@ -88,16 +106,6 @@ void ViewChange::refuse(Rank to, const ViewMessage& join, const std::string& why
   host_->send_view(to, refusal);
 }
 
-// The other members must not wait for this member, because it waits for the state of
-// one of them. A refusal without a sentence says nothing about its receiver.
-void ViewChange::tell_refused(Rank known_by) {
-  ViewMessage message;
-  message.ballot.counter = question_.number();
-  view_.members.for_each([&](Rank r) {
-    if (r != known_by && !doubts_.is_lost(r)) refuse(r, message, "");
-  });
-}
-
 // See Note [results that cannot be compared].
 void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
   const bool is_done = question_.is_refused() && has_majority();
@@ -112,7 +120,11 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
     if (!question_.are_unsure(doubts_.reachable(view_)) ||
         !question_.is_about(received))
       return join();
-    if (!has_majority()) return end();
+    if (!has_majority()) {
+      question_.refuse();
+      look_.reset();
+      return host_->on_refused(cannot_return(view_, doubts_, self_));
+    }
     why = concat("rank ", self_.value,
                  " was left out while it was late, and cannot return: one of the "
                  "results that it has received, up to operation ",
@@ -125,31 +137,14 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
   look_.reset();
   // The other member may not have noticed yet that there is no majority.
   if (!has_majority()) look_ = now_ + kJoinAgain;
-  tell_refused(from);
-  host_->on_refused({Code::kPeerLost, why, self_});
-}
-
-// See Note [a view that cannot change].
-void ViewChange::end() {
-  question_.refuse();
-  look_.reset();
-  std::string lost;
-  Rank culprit = kNoRank;
-  int32_t num_left = 0;
+  // The other members must not wait for this member, because it waits for the state of
+  // one of them. A refusal without a sentence says nothing about its receiver.
+  ViewMessage refused;
+  refused.ballot.counter = question_.number();
   view_.members.for_each([&](Rank r) {
-    if (!doubts_.is_lost(r)) return void(++num_left);
-    lost += concat(culprit == kNoRank ? "" : ", ", "rank ", r.value);
-    if (culprit == kNoRank) culprit = r;
+    if (r != from && !doubts_.is_lost(r)) refuse(r, refused, "");
   });
-  host_->on_refused(
-      {Code::kPeerLost,
-       concat("rank ", self_.value,
-              " was left out while it was late, and cannot return: ", lost,
-              " left the group or failed, and only ", num_left, " of the ",
-              view_.members.count(),
-              " members that went on remain, not more than half; start again from a "
-              "checkpoint"),
-       culprit});
+  host_->on_refused({Code::kPeerLost, why, self_});
 }
 
 }  // namespace aikido::membership

@@ -14,6 +14,7 @@ namespace aikido::membership {
 namespace {
 
 constexpr std::string_view kVersion = "aikido1";
+constexpr std::string_view kReliable = "reliable";
 constexpr size_t kMaxBytes = 256;
 // Length of the shown part of an invalid text: enough to recognise it.
 constexpr size_t kShownBytes = 24;
@@ -48,10 +49,11 @@ std::vector<std::string_view> split(std::string_view text) {
 
 }  // namespace
 
-MemberHandle MemberHandle::random(transport::Address address) {
+MemberHandle MemberHandle::random(transport::Address address, bool is_reliable) {
   std::random_device source;
   MemberHandle handle;
   handle.address = std::move(address);
+  handle.is_reliable = is_reliable;
   handle.id = uint64_t{source()} << 32 | source();
   for (std::byte& b : handle.secret) b = static_cast<std::byte>(source());
   return handle;
@@ -61,6 +63,7 @@ std::string MemberHandle::to_string() const {
   std::string text =
       concat(kVersion, '/', address.host, '/', address.port, '/', to_hex(id), '/');
   for (const std::byte b : secret) text += to_hex(std::to_integer<uint8_t>(b));
+  if (is_reliable) text += concat('/', kReliable);
   return text;
 }
 
@@ -77,8 +80,10 @@ Result<MemberHandle> MemberHandle::parse(const std::string& text) {
   const auto parts = split(text);
   if (parts.front() != kVersion)
     return refuse(concat("it does not begin with ", kVersion));
-  if (parts.size() != 5)
-    return refuse(concat("it has ", parts.size(), " parts, not 5"));
+  if (parts.size() != 5 && parts.size() != 6)
+    return refuse(concat("it has ", parts.size(), " parts, not 5 or 6"));
+  if (parts.size() == 6 && parts.back() != kReliable)
+    return refuse(concat("its last part is not \"", kReliable, "\""));
   auto address = transport::Address::parse(concat(parts[1], ' ', parts[2]));
   if (!address || !transport::to_socket_address(*address) ||
       std::to_string(address->port) != parts[2]) {
@@ -86,6 +91,7 @@ Result<MemberHandle> MemberHandle::parse(const std::string& text) {
   }
   MemberHandle handle;
   handle.address = *address;
+  handle.is_reliable = parts.size() == 6;
   if (!read_hex(parts[3], handle.id)) return refuse("its id is none");
   if (parts[4].size() != 2 * handle.secret.size()) return refuse("its secret is none");
   for (size_t i = 0; i < handle.secret.size(); ++i) {

@@ -22,11 +22,13 @@ struct MemberHandle {
   uint64_t id = 0;
   // A member that shows this secret at the address was given the handle.
   std::array<std::byte, 16> secret{};
+  bool is_reliable = false;  // the role of the member, for its whole life
 
   // Handle of a new member that listens at `address`.
-  static MemberHandle random(transport::Address address);
+  static MemberHandle random(transport::Address address, bool is_reliable);
 
-  // "aikido1/<host>/<port>/<id>/<secret>", the last two in hex. Any store can hold it.
+  // "aikido1/<host>/<port>/<id>/<secret>", the last two in hex, and "/reliable" for a
+  // reliable member. Any store can hold it.
   std::string to_string() const;
   // kInvalidArgument if to_string() makes no such text. The sentence shows the
   // beginning of the text only, because the end is the secret.

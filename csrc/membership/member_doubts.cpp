@@ -3,6 +3,7 @@
 #include "membership/member_doubts.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/mutation.h"
@@ -18,10 +19,6 @@ constexpr int kForgiven = 8;
 constexpr int kMostSpares = 4;
 
 }  // namespace
-
-bool is_majority(const View& view, int32_t count) {
-  return mutated(Mutation::kMinorityView) || 2 * count > view.members.count();
-}
 
 bool owns_shards(const View& view, Rank rank) {
   return std::any_of(view.cuts.begin(), view.cuts.end(), [&](const Cut& cut) {
@@ -78,30 +75,32 @@ RankSet MemberDoubts::reachable(const View& view) const {
 }
 
 bool MemberDoubts::leaves_majority(const View& view) const {
-  return is_majority(view, reachable(view).count());
+  return is_majority(view, reachable(view));
 }
 
-int32_t MemberDoubts::num_live(const View& view, Rank but) const {
-  int32_t num = 0;
+RankSet MemberDoubts::live(const View& view, Rank but) const {
+  RankSet ranks(view.members.world_size());
   view.members.for_each([&](Rank r) {
-    if (r != but && !lost_.contains(r) && !silent_.contains(r)) ++num;
+    if (r != but && !lost_.contains(r) && !silent_.contains(r)) ranks.insert(r);
   });
-  return num;
+  return ranks;
 }
 
 bool MemberDoubts::is_asked(const View& view, Rank rank) const {
   if (mutated(Mutation::kSuspectNotAsked) && moved_.contains(rank)) return false;
   // Without a member that is to be excluded, a majority may be missing.
   const bool is_passed_over =
-      rank == to_exclude_ && is_majority(view, num_live(view, rank));
+      rank == to_exclude_ && is_majority(view, live(view, rank));
   return !lost_.contains(rank) && !is_passed_over;
 }
 
 int32_t MemberDoubts::num_before(const View& view, Rank rank) const {
   int32_t num = 0;
+  const auto turn = [&](Rank r) {
+    return std::tuple(moved_.contains(r), !view.votes(r), r);
+  };
   view.members.for_each([&](Rank r) {
-    const bool is_before =
-        moved_.contains(r) == moved_.contains(rank) ? r < rank : !moved_.contains(r);
+    const bool is_before = turn(r) < turn(rank);
     if (is_before && !lost_.contains(r) && r != to_exclude_) ++num;
   });
   return num;

@@ -13,8 +13,6 @@
 
 namespace aikido::membership {
 
-// Rule R7: more than half of the members of `view`.
-bool is_majority(const View& view, int32_t count);
 // True if `rank` owns a shard or part in some cut of `view`.
 bool owns_shards(const View& view, Rank rank);
 
@@ -52,15 +50,15 @@ class MemberDoubts {
   bool has_any_in(const View& view) const;
   // Members of `view` that are not lost.
   RankSet reachable(const View& view) const;
-  // True if these are more than half of the members.
+  // True if these contain more than half of the voters.
   bool leaves_majority(const View& view) const;
-  // Number of members of `view` that may answer soon, except `but`.
-  int32_t num_live(const View& view, Rank but) const;
+  // Members of `view` that may answer soon, except `but`.
+  RankSet live(const View& view, Rank but) const;
   // True if the coordinator asks this member for its report, so that it may be in the
   // next view.
   bool is_asked(const View& view, Rank rank) const;
   // Number of members of `view` that become coordinator before `rank`. Healthy members
-  // come first.
+  // come first. Among them, voters come first, because all others may vanish at once.
   int32_t num_before(const View& view, Rank rank) const;
 
   // `view` has followed `old` on the member `self`. Its members have answered, and the

@@ -174,8 +174,10 @@ View next_view(const View& old, const ViewPlan& all) {
   const RankSet waiting = waiting_in_vain(old, all.answers);
   // Members that wait for a result which no member can send are excluded, if a majority
   // remains without them.
-  const int32_t num_left = static_cast<int32_t>(all.answers.size()) - waiting.count();
-  if (2 * num_left > old.members.count() && !mutated(Mutation::kKeepInVain))
+  RankSet left(old.members.world_size());
+  for (const auto& [rank, report] : all.answers)
+    if (!waiting.contains(rank)) left.insert(rank);
+  if (is_majority(old, left) && !mutated(Mutation::kKeepInVain))
     waiting.for_each([&](Rank r) { plan.answers.erase(r); });
   std::erase_if(plan.joining, [&](const auto& entry) {
     return is_in_vain(old, entry.first, entry.second, plan.answers);
@@ -183,6 +185,9 @@ View next_view(const View& old, const ViewPlan& all) {
   View next;
   next.number = old.number + 1;
   next.members = RankSet(old.members.world_size());
+  next.reliable = old.reliable;
+  next.agreed = old.agreed;
+  if (mutated(Mutation::kForgetAgreement)) next.agreed.number = 0;
   next.seats.resize(old.seats.size());
   Seq boundary;
   Seq low(UINT64_MAX);     // all members have everything up to here
@@ -195,6 +200,12 @@ View next_view(const View& old, const ViewPlan& all) {
     low = std::min(low, report.acked);
     oldest = std::min(oldest, report.kept);
   }
+  if (mutated(Mutation::kTransientStays))
+    old.members.for_each([&](Rank r) {
+      if (old.votes(r) || !next.members.insert(r)) return;
+      next.seats[static_cast<size_t>(r.value)] =
+          old.seats[static_cast<size_t>(r.value)];
+    });
   for (const auto& [rank, report] : plan.joining) {
     next.members.insert(rank);
     Seat seat{next.number, Seq(boundary.value + 1)};
@@ -204,6 +215,7 @@ View next_view(const View& old, const ViewPlan& all) {
     low = std::min(low, report.acked);
     oldest = std::min(oldest, report.kept);
   }
+  if (plan.agrees) next.agreed = {old.agreed.number + 1, next.members};
   low = std::min(low, boundary);
   cut(next, old, plan, std::min(oldest, Seq(low.value + 1)), boundary);
   if (mutated(Mutation::kIgnoreHad)) return next;

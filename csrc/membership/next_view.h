@@ -16,6 +16,7 @@ struct ViewPlan {
   std::map<Rank, Report> joining;  // of members that rejoin
   RankSet moved;                   // members that own nothing from now on
   RankSet restored;                // members that own shards of new operations again
+  bool agrees = false;             // the set of its members is a new agreement
 };
 
 // Members among `answers` that would wait for ever in a view of exactly these members.
@@ -30,7 +31,7 @@ RankSet waiting_in_vain(const View& old, const std::map<Rank, Report>& answers);
 // Computes the next view. Requires: at least one answer, all from members of `old`.
 //
 // - A member that waits for a result which no member can send is excluded, if the
-//   others are more than half of `old`.
+//   others have more than half of the votes of `old`.
 // - A result that some member has received stays: a holder becomes owner of the shard,
 //   the old owner first and a moved member last.
 // - A shard whose result no member has received keeps its owner if that owner is a

@@ -20,7 +20,8 @@ uint64_t hash(uint64_t state, std::string_view bytes) {
 uint64_t fingerprint_of(const std::vector<MemberHandle>& members) {
   uint64_t state = 0xcbf29ce484222325;
   for (const MemberHandle& m : members)
-    state = hash(state, concat(m.address.to_string(), ' ', m.id, '\n'));
+    state = hash(state, concat(m.address.to_string(), ' ', m.id,
+                               m.is_reliable ? " reliable\n" : "\n"));
   return state;
 }
 
@@ -66,6 +67,13 @@ Roster::Roster(int64_t uuid, Rank self, std::vector<MemberHandle> members)
       self_(self),
       members_(std::move(members)),
       fingerprint_(fingerprint_of(members_)) {}
+
+RankSet Roster::reliable() const {
+  RankSet ranks(size());
+  for (int32_t r = 0; r < size(); ++r)
+    if (member(Rank(r)).is_reliable) ranks.insert(Rank(r));
+  return ranks;
+}
 
 transport::Token Roster::token(Rank host) const {
   const auto& secret = member(host).secret;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_set.h"
 #include "base/status.h"
 #include "membership/handle.h"
 #include "transport/handshake.h"
@@ -31,6 +32,8 @@ class Roster {
   int64_t uuid() const { return uuid_; }
   Rank self() const { return self_; }
   int32_t size() const { return static_cast<int32_t>(members_.size()); }
+  // Ranks of the reliable members.
+  RankSet reliable() const;
   const MemberHandle& member(Rank rank) const {
     return members_[static_cast<size_t>(rank.value)];
   }

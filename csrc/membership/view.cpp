@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/mutation.h"
+#include "base/text.h"
 #include "base/wire.h"
 
 namespace aikido::membership {
@@ -29,6 +31,14 @@ const char* fault_of(const View& view) {
   if (view.number == 0 || view.number == std::numeric_limits<uint32_t>::max())
     return "its number is none";
   if (view.members.count() == 0) return "nobody is in it";
+  if (view.agreed.number > view.number) return "its agreement is later than it";
+  const bool has_voter =
+      view.reliable.count() == 0 ||
+      std::any_of(view.seats.begin(), view.seats.end(), [&](const Seat& seat) {
+        const Rank rank(static_cast<int32_t>(&seat - view.seats.data()));
+        return view.has(rank) && view.reliable.contains(rank);
+      });
+  if (!has_voter) return "no reliable member is in it";
   bool is_right = true;
   view.members.for_each([&](Rank r) {
     const Seat& seat = view.seats[static_cast<size_t>(r.value)];
@@ -131,7 +141,7 @@ bool Cut::is_divided(int32_t shard) const {
 
 View View::first_of(int32_t size) {
   View view;
-  view.members = RankSet(size);
+  view.members = view.reliable = view.agreed.ranks = RankSet(size);
   Cut cut{Seq(1), {}, RankSet(size), {}};
   for (int32_t r = 0; r < size; ++r) {
     view.members.insert(Rank(r));
@@ -140,6 +150,15 @@ View View::first_of(int32_t size) {
   view.seats.resize(static_cast<size_t>(size));
   view.cuts.push_back(std::move(cut));
   return view;
+}
+
+bool View::votes(Rank rank) const {
+  if (!has(rank)) return false;
+  if (mutated(Mutation::kNoVoteAfterReturn) && reliable.count() > 0 &&
+      seats[static_cast<size_t>(rank.value)].since > 1)
+    return false;
+  return reliable.count() == 0 || reliable.contains(rank) ||
+         mutated(Mutation::kTransientVotes);
 }
 
 RankSet View::participants(Seq seq) const {
@@ -169,9 +188,42 @@ bool View::is_owner(Rank rank) const {
   return std::find(owners.begin(), owners.end(), rank) != owners.end();
 }
 
+bool is_majority(const View& view, const RankSet& ranks) {
+  int32_t num_voters = 0, num_here = 0, num_members_here = 0;
+  view.members.for_each([&](Rank r) {
+    num_members_here += ranks.contains(r) ? 1 : 0;
+    if (!view.votes(r)) return;
+    ++num_voters;
+    num_here += ranks.contains(r) ? 1 : 0;
+  });
+  if (mutated(Mutation::kEitherMajority) && 2 * num_members_here > view.members.count())
+    return true;
+  const bool has_roles = view.reliable.count() > 0;
+  if (has_roles && mutated(Mutation::kHalfOfVoters)) return 2 * num_here >= num_voters;
+  return mutated(Mutation::kMinorityView) || 2 * num_here > num_voters;
+}
+
+std::string no_majority_text(const View& view, const RankSet& left) {
+  int32_t num_voters = 0, num_left = 0;
+  view.members.for_each([&](Rank r) {
+    if (!view.votes(r)) return;
+    ++num_voters;
+    num_left += left.contains(r) ? 1 : 0;
+  });
+  if (view.reliable.count() == 0)
+    return concat("only ", num_left, " of the ", num_voters,
+                  " members that took part are left, not more than half");
+  if (num_voters == 1) return "the only reliable member is lost";
+  return concat("only ", num_left, " of the ", num_voters,
+                " reliable members are left, not more than half");
+}
+
 void append(std::vector<std::byte>& out, const View& view) {
   append_value(out, view.number);
   append(out, view.members);
+  append(out, view.reliable);
+  append_value(out, view.agreed.number);
+  append(out, view.agreed.ranks);
   view.members.for_each([&](Rank r) {
     const Seat& seat = view.seats[static_cast<size_t>(r.value)];
     append_value(out, seat.since);
@@ -204,6 +256,9 @@ Result<View> read_view(std::span<const std::byte>& bytes, int32_t size) {
   View view;
   view.number = reader.take<uint32_t>();
   view.members = take_set(reader, size);
+  view.reliable = take_set(reader, size);
+  view.agreed.number = reader.take<uint32_t>();
+  view.agreed.ranks = take_set(reader, size);
   view.seats.resize(static_cast<size_t>(size));
   view.members.for_each([&](Rank r) {
     Seat& seat = view.seats[static_cast<size_t>(r.value)];

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/rank_set.h"
@@ -74,17 +75,32 @@ struct Seat {
   friend bool operator==(const Seat&, const Seat&) = default;
 };
 
+// Set of members that a view change has agreed on for callers of ViewChange::agree().
+// All members that learn of an agreement see the same set for its number.
+struct Agreement {
+  uint32_t number = 0;  // counted from 1; 0: none yet
+  RankSet ranks;
+  friend bool operator==(const Agreement&, const Agreement&) = default;
+};
+
 struct View {
   uint32_t number = 1;
   RankSet members;
+  // Reliable ranks of the group, members or not. They are the same in all views. Empty:
+  // the group has no reliable rank.
+  RankSet reliable;
+  Agreement agreed;         // the newest
   std::vector<Seat> seats;  // by rank; of members only
   std::vector<Cut> cuts;    // ascending; never empty
   std::vector<Held> held;   // ascending by (seq, shard)
 
-  // View 1 of a group of this size.
+  // View 1 of a group of this size without reliable ranks.
   static View first_of(int32_t size);
 
   bool has(Rank rank) const { return members.contains(rank); }
+  // True if `rank` is a voter: a reliable member. If the group has no reliable rank,
+  // each member is a voter.
+  bool votes(Rank rank) const;
   // True if the contribution of `rank` to `seq` is waited for.
   bool takes_part(Rank rank, Seq seq) const {
     return has(rank) && seats[static_cast<size_t>(rank.value)].first <= seq;
@@ -98,6 +114,13 @@ struct View {
 
   friend bool operator==(const View&, const View&) = default;
 };
+
+// Rules R7 and R25: more than half of the voters of `view` are among `ranks`. Members
+// without a vote do not count.
+bool is_majority(const View& view, const RankSet& ranks);
+// The reason why `left` is no majority: "only 1 of the 3 reliable members is left, not
+// more than half".
+std::string no_majority_text(const View& view, const RankSet& left);
 
 // Wire form: one bit for each rank, in whole words of 64 bits.
 void append(std::vector<std::byte>& out, const RankSet& set);

@@ -25,6 +25,12 @@ std::map<Rank, Report> ViewAttempt::reports() const {
   return reports;
 }
 
+RankSet ViewAttempt::answered(int32_t size) const {
+  RankSet ranks(size);
+  for (const auto& [rank, answer] : answers) ranks.insert(rank);
+  return ranks;
+}
+
 const AcceptedView* ViewAttempt::accepted_before() const {
   const AcceptedView* earlier = nullptr;
   for (const auto& [rank, answer] : answers) {

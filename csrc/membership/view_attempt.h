@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Attempt of a coordinator to make the next view: the answers of the members, and what
-// follows from them. Pure: depends on its arguments only. One thread.
+// Attempt of a coordinator to make the next view, from the answers of the members.
+// Pure: depends on its arguments only. One thread.
 
 #include <map>
 #include <optional>
@@ -32,6 +32,8 @@ struct ViewAttempt {
   TimePoint asked_at{};       // time of that request
 
   std::map<Rank, Report> reports() const;
+  // Ranks that have answered.
+  RankSet answered(int32_t size) const;
   // The answered view that was accepted with the highest ballot; null: none. A majority
   // may have accepted it, so it must be proposed again.
   const AcceptedView* accepted_before() const;

@@ -41,6 +41,29 @@ Duration turn_of(int32_t num_before) {
   return std::min(num_before, kMaxTurns) * kTurn;
 }
 
+// A message of `step` from a member in view `number`.
+ViewMessage message_of(ViewStep step, uint32_t number, const Ballot& ballot) {
+  ViewMessage message;
+  message.step = step;
+  message.view = number;
+  message.ballot = ballot;
+  return message;
+}
+
+// kProtocol if the message has a view with other roles than `ours`.
+Status check_roles(Rank from, const ViewMessage& message, const View& ours) {
+  const View* view = message.proposed   ? &*message.proposed
+                     : message.accepted ? &message.accepted->view
+                                        : nullptr;
+  if (view == nullptr || view->reliable == ours.reliable) return Status::ok();
+  return {
+      Code::kProtocol,
+      concat("rank ", from.value, " has a view with ", view->reliable.count(),
+             " reliable ranks of the group, and this rank has ", ours.reliable.count(),
+             " or others; a role never changes during the life of a group"),
+      from};
+}
+
 }  // namespace
 
 ViewChange::ViewChange(Rank self, int32_t size, ViewChangeHost* host)
@@ -54,8 +77,8 @@ ViewChange::ViewChange(Rank self, int32_t size, ViewChangeHost* host)
 // True if the view must change because of later events.
 bool ViewChange::is_needed() const {
   if (is_removed()) return false;
-  return !joining_.empty() || question_.is_outdated() || is_followed_ ||
-         doubts_.has_any_in(view_);
+  return agreement_.is_wanted() || !joining_.empty() || question_.is_outdated() ||
+         is_followed_ || doubts_.has_any_in(view_);
 }
 
 void ViewChange::suspect(Rank rank, TimePoint now) {
@@ -80,15 +103,28 @@ void ViewChange::on_silent(Rank rank, TimePoint now) {
   if (view_.has(rank) && doubts_.note_silent(rank, now)) consider();
 }
 
+void ViewChange::set_roles(const std::optional<RankSet>& reliable) {
+  knows_roles_ = reliable.has_value();
+  if (!reliable) return;
+  view_.reliable = *reliable;
+  consider();
+}
+
+void ViewChange::agree(TimePoint now) {
+  now_ = now;
+  if (agreement_.call(view_, now)) consider();
+}
+
 void ViewChange::on_lost(Rank rank, TimePoint now) {
   now_ = now;
   if (!doubts_.note_lost(rank)) return;
+  agreement_.note_loss(now);
   joining_.erase(rank);
   prepares_.erase(rank);
-  if (promised_) own_report_.lost.insert(rank);
+  if (promised_) own_.report.lost.insert(rank);
   if (attempt_) {
     attempt_->answers.erase(rank);
-    attempt_->answers[self_].report = own_report_;
+    attempt_->answers[self_].report = own_.report;
     propose_if_due();
   } else if (promised_ && !doubts_.is_lost(promised_->rank)) {
     answer(promised_->rank);
@@ -122,27 +158,28 @@ void ViewChange::start() {
   attempt_->ballot = ballot;
   attempt_->accepted = RankSet(view_.members.world_size());
   attempt_->started = now_;
-  attempt_->answers[self_] = {own_report_, accepted_};
+  attempt_->answers[self_] = {own_.report, accepted_};
   view_.members.for_each([&](Rank r) {
-    if (r != self_ && doubts_.is_asked(view_, r)) send(r, ViewStep::kPrepare, ballot);
+    if (r != self_ && doubts_.is_asked(view_, r))
+      host_->send_view(r, message_of(ViewStep::kPrepare, view_.number, ballot));
   });
   propose_if_due();
 }
 
 void ViewChange::promise(const Ballot& ballot) {
   if (!promised_) {
-    own_report_ = host_->reports().report();
-    withheld_ = host_->reports().withheld();
+    own_.report = host_->reports().report();
+    own_.withheld = host_->reports().withheld();
     host_->on_promise();
   } else {
     // The coordinator that succeeds in the end must know the present number of needed
     // members.
-    host_->reports().note_calls(own_report_);
+    host_->reports().note_calls(own_.report);
   }
   promised_ = ballot;
   attempt_.reset();
   // A coordinator that waits for silent members is not hurried either.
-  const bool is_small = doubts_.num_live(view_, kNoRank) < own_report_.needed;
+  const bool is_small = doubts_.live(view_, kNoRank).count() < own_.report.needed;
   look_ = now_ + kOutcome * (1 << std::min(num_failed_, kMaxDoublings)) +
           turn_of(doubts_.num_before(view_, self_)) +
           (is_small ? patience_ : Duration::zero());
@@ -153,7 +190,8 @@ Status ViewChange::on_message(Rank from, const ViewMessage& message, TimePoint n
   const bool is_plan = message.step == ViewStep::kState && promised_.has_value();
   if (is_plan && message.view == view_.number)
     AIKIDO_TRY(
-        check_reach(from, message.report, self_, own_report_, view_.seats.size()));
+        check_reach(from, message.report, self_, own_.report, view_.seats.size()));
+  if (knows_roles_) AIKIDO_TRY(check_roles(from, message, view_));
   handle(from, message);
   return Status::ok();
 }
@@ -202,7 +240,7 @@ void ViewChange::answer(Rank coordinator) {
   message.step = ViewStep::kState;
   message.view = view_.number;
   message.ballot = *promised_;
-  message.report = own_report_;
+  message.report = own_.report;
   message.accepted = accepted_;
   host_->send_view(coordinator, message);
 }
@@ -226,7 +264,7 @@ Duration ViewChange::patience() const {
   if (num_missing == 1 && !doubts_.is_lost(missing)) {
     const bool is_needed = waiting_in_vain(view_, attempt_->reports()).count() > 0;
     const bool is_moved = doubts_.is_moved(missing);
-    if (!is_needed && attempt_->can_spare(view_, missing, withheld_) &&
+    if (!is_needed && attempt_->can_spare(view_, missing, own_.withheld) &&
         host_->reports().can_do_without(missing)) {
       if (is_moved) floor = kSparedFloor;
     } else if ((is_moved || doubts_.restored().count() > 0) &&
@@ -240,7 +278,7 @@ Duration ViewChange::patience() const {
 void ViewChange::propose_if_due() {
   if (!attempt_ || attempt_->proposed) return;
   auto& answers = attempt_->answers;
-  if (!is_majority(view_, static_cast<int32_t>(answers.size()))) return;
+  if (!is_majority(view_, attempt_->answered(view_.members.world_size()))) return;
   if (attempt_->majority_at == TimePoint{}) attempt_->majority_at = now_;
   bool is_complete = true;
   view_.members.for_each([&](Rank r) {
@@ -254,14 +292,17 @@ void ViewChange::propose_if_due() {
   if (!is_complete && now_ >= due &&
       would_block(view_, attempt_->reports(), Makers::kParticipants))
     due = std::max(due, since + patience_);
-  if (!is_complete && now_ < due) {
+  if (is_complete) due = now_;
+  if (agreement_.is_wanted()) due = std::max(due, agreement_.quiet_at());
+  if (now_ < due) {
     look_ = due;
     return;
   }
   if (attempt_->lacks_excluded(view_, doubts_)) {
     attempt_->asked_last = doubts_.take_to_exclude();
     attempt_->asked_at = now_;
-    send(attempt_->asked_last, ViewStep::kPrepare, attempt_->ballot);
+    host_->send_view(attempt_->asked_last,
+                     message_of(ViewStep::kPrepare, view_.number, attempt_->ballot));
     return propose_if_due();
   }
   const AcceptedView* const earlier = attempt_->accepted_before();
@@ -270,13 +311,15 @@ void ViewChange::propose_if_due() {
   plan.restored = doubts_.restored();
   plan.joining = joining_;
   plan.answers = attempt_->reports();
+  plan.agrees = agreement_.is_wanted();
   attempt_->proposed = earlier != nullptr ? earlier->view : next_view(view_, plan);
   // Some of its members wait in vain. If the rest is a majority, another view follows
   // at once.
   const RankSet& members = attempt_->proposed->members;
   RankSet left = members;
   waiting_in_vain(view_, plan.answers).for_each([&](Rank r) { left.erase(r); });
-  attempt_->is_followed = !(left == members) && 2 * left.count() > members.count() &&
+  attempt_->is_followed = !(left == members) &&
+                          is_majority(*attempt_->proposed, left) &&
                           !mutated(Mutation::kKeepInVain);
   // Members that are not taken in ask again.
   std::erase_if(joining_, [&](const auto& entry) {
@@ -303,14 +346,16 @@ void ViewChange::on_propose(Rank from, const ViewMessage& message) {
   if (message.proposed->number != view_.number + 1) return;
   promise(message.ballot);
   accepted_ = AcceptedView{message.ballot, *message.proposed};
-  send(from, ViewStep::kAccepted, message.ballot);
+  host_->send_view(from, message_of(ViewStep::kAccepted, view_.number, message.ballot));
 }
 
 void ViewChange::on_accepted(Rank from, const ViewMessage& message) {
   if (!attempt_ || message.ballot != attempt_->ballot || !attempt_->proposed) return;
   attempt_->accepted.insert(from);
-  if (is_majority(view_, attempt_->accepted.count()))
-    install(View(*attempt_->proposed));
+  const bool is_enough = mutated(Mutation::kInstallUnreliable)
+                             ? 2 * attempt_->accepted.count() > view_.members.count()
+                             : is_majority(view_, attempt_->accepted);
+  if (is_enough) install(View(*attempt_->proposed));
 }
 
 void ViewChange::install(const View& view) {
@@ -328,6 +373,7 @@ void ViewChange::install(const View& view) {
     it = view_.has(it->first) ? joining_.erase(it) : std::next(it);
   doubts_.on_view(old, view_, self_, now_);
   view_.members.for_each([&](Rank r) { refused_.erase(r); });
+  agreement_.on_view(view_);
   const bool is_silent = mutated(Mutation::kRemovedIsSilent) && is_removed();
   if (!is_silent && !mutated(Mutation::kViewNotPassedOn)) {
     for (int32_t r = 0; r < view_.members.world_size(); ++r) {
@@ -359,14 +405,6 @@ void ViewChange::on_time(TimePoint now) {
     return;
   }
   start();
-}
-
-void ViewChange::send(Rank to, ViewStep step, const Ballot& ballot) {
-  ViewMessage message;
-  message.step = step;
-  message.view = view_.number;
-  message.ballot = ballot;
-  host_->send_view(to, message);
 }
 
 void ViewChange::send_newest(Rank to) {

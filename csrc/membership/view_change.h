@@ -14,11 +14,20 @@
 //     accepted in the old view, and has promised to accept no more there. The old owner
 //     is asked too, as any member. A member that does not answer is not in the new
 //     view.
-//   - A view needs more than half of the view before. It is installed after more than
-//     half have accepted it. If an answer contains a view that was already accepted,
-//     that view is proposed unchanged.
+//   - A view needs more than half of the voters of the view before. It is installed
+//     after more than half of them have accepted it. If an answer contains a view that
+//     was already accepted, that view is proposed unchanged.
 // So a result that an owner alone has exposed is reported by the owner, or the owner is
 // excluded and must compare before it rejoins. So at most one of two attempts succeeds.
+//
+// Note [votes of reliable members]
+// Machines that come and go may leave all at once, so they must not be needed for a
+// majority. Rule: in a group with reliable ranks only reliable members are voters. Each
+// majority in this folder is one of the voters of the old view: the answers, the
+// acceptances, and the members that know of an operation before its owner closes it.
+// Why it is safe: two majorities of the voters of one view have a common member, as two
+// majorities of all members have. Members without a vote obey all other rules: they are
+// asked, report, promise, and are waited for.
 //
 // Note [suspect without exposed results]
 // A suspect with a slow uplink answers late, and all members would wait for it. A
@@ -63,6 +72,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "membership/agreement_calls.h"
 #include "membership/member_doubts.h"
 #include "membership/rejoin_question.h"
 #include "membership/view_attempt.h"
@@ -118,10 +128,15 @@ class ViewChange {
   // without those members; never less than 5 s. Call it before the first change.
   void set_patience(Duration patience) { patience_ = std::max(patience_, patience); }
 
+  // Sets the reliable ranks of the group, for its whole life. nullopt: they are not
+  // known yet. Until then this member starts no view change, but answers those of
+  // others. The default is none. Call it before the first change.
+  void set_roles(const std::optional<RankSet>& reliable);
+
   const View& view() const { return view_; }
   bool is_promised() const { return promised_.has_value(); }
   bool is_removed() const { return !view_.has(self_); }
-  // True if more than half of the view can be reached, so that a view can follow.
+  // True if more than half of the voters can be reached, so that a view can follow.
   bool has_majority() const { return doubts_.leaves_majority(view_); }
 
   // `rank` delays the others: other members are to own its shards. It stays a member if
@@ -129,8 +144,7 @@ class ViewChange {
   void suspect(Rank rank, TimePoint now);
   // True if excluded `rank` was refused: it comes back only with a copied state.
   bool needs_state(Rank rank) const { return refused_.contains(rank); }
-  // True if `rank` is suspected or silent, and no view without its shards exists yet.
-  bool is_suspected(Rank rank) const { return doubts_.is_moved(rank); }
+  const MemberDoubts& doubts() const { return doubts_; }
   // Nothing has come from `rank` for long: it is excluded unless it answers. Note
   // [silent member that answers]
   void on_silent(Rank rank, TimePoint now);
@@ -143,6 +157,12 @@ class ViewChange {
   void restore(Rank rank, TimePoint now);
   // The connection to `rank` is gone: it cannot answer, now or later.
   void on_lost(Rank rank, TimePoint now);
+
+  // Asks for an agreement on the members. If agreement() has one to take, that one is
+  // enough. Otherwise the next view that this member proposes is the agreement. Each
+  // member that answers is in it.
+  void agree(TimePoint now);
+  AgreementCalls& agreement() { return agreement_; }
 
   // This member is excluded and stays so until rejoin(): it sends no requests to
   // rejoin.
@@ -161,7 +181,11 @@ class ViewChange {
   }
 
  private:
-  bool can_change() const { return !is_removed() && has_majority(); }
+  struct OwnState {
+    Report report;  // while promised
+    std::vector<Seq> withheld;
+  };
+  bool can_change() const { return knows_roles_ && !is_removed() && has_majority(); }
   bool is_needed() const;
   void consider();
   void start();
@@ -176,19 +200,15 @@ class ViewChange {
   void on_join(Rank from, const ViewMessage& message);
   void on_refuse(Rank from, const ViewMessage& message);
   void refuse(Rank to, const ViewMessage& join, const std::string& why);
-  void tell_refused(Rank known_by);
-  void end();
   void promise(const Ballot& ballot);
   void install(const View& view);
   void join();
-  void send(Rank to, ViewStep step, const Ballot& ballot);
   void send_newest(Rank to);
 
   const Rank self_;
   ViewChangeHost* const host_;
   View view_;
-  Report own_report_;  // while promised
-  std::vector<Seq> withheld_;
+  OwnState own_;
   std::optional<Ballot> promised_;
   std::optional<AcceptedView> accepted_;
   std::optional<ViewAttempt> attempt_;    // of this member as coordinator
@@ -199,7 +219,9 @@ class ViewChange {
   RejoinQuestion question_;  // of this member while it is excluded
   Duration patience_ = std::chrono::seconds(5);
   std::map<Rank, Report> joining_;
-  int num_failed_ = 0;        // attempts in a row without an outcome
+  int num_failed_ = 0;  // attempts in a row without an outcome
+  AgreementCalls agreement_;
+  bool knows_roles_ = true;
   bool is_followed_ = false;  // a view without the members that wait in vain follows
   std::optional<TimePoint> look_;
   TimePoint now_{};

@@ -77,8 +77,10 @@ bool would_block(const View& view, const Reports& answers, Makers makers) {
       }))
     return true;
   const RankSet excluded = waiting_in_vain(view, answers);
-  const int32_t num_left = static_cast<int32_t>(answers.size()) - excluded.count();
-  if (excluded.count() > 0 && 2 * num_left <= view.members.count()) return true;
+  RankSet left(view.members.world_size());
+  for (const auto& [rank, report] : answers)
+    if (!excluded.contains(rank)) left.insert(rank);
+  if (excluded.count() > 0 && !is_majority(view, left)) return true;
   return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
     const Report& report = entry.second;
     if (report.open == Seq()) return false;

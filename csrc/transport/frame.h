@@ -17,7 +17,7 @@
 namespace aikido::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4b41;  // "AK" on the wire
-inline constexpr uint8_t kProtocolVersion = 22;
+inline constexpr uint8_t kProtocolVersion = 23;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255;
 

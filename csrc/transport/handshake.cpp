@@ -108,6 +108,7 @@ std::vector<std::byte> encode(const Hello& hello) {
   append(out, hello.rank.value);
   append(out, hello.size);
   append(out, uint32_t{static_cast<uint8_t>(hello.lane)});
+  append(out, uint32_t{hello.is_reliable});
   append(out, hello.agreed);
   end(out);
   return out;
@@ -124,8 +125,10 @@ Result<std::optional<Hello>> decode_hello(std::span<const std::byte> bytes) {
   hello.size = reader.take<int32_t>();
   const auto lane = reader.take<uint32_t>();
   hello.lane = static_cast<Lane>(lane);
+  const auto role = reader.take<uint32_t>();
+  hello.is_reliable = role == 1;
   hello.agreed = reader.take_text();
-  if (!reader.ok || !reader.bytes.empty() || lane >= kNumLanes) {
+  if (!reader.ok || !reader.bytes.empty() || lane >= kNumLanes || role > 1) {
     return Status(Code::kProtocol, "a malformed HELLO");
   }
   return std::optional<Hello>(std::move(hello));

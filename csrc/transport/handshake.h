@@ -26,7 +26,8 @@ struct Hello {
   Token token{};  // names the group and proves that the dialler belongs to it
   Rank rank;      // of the dialling member
   int32_t size = 0;
-  Lane lane = Lane::kBulk;  // lane of this connection
+  Lane lane = Lane::kBulk;   // lane of this connection
+  bool is_reliable = false;  // the role of the dialling member
   // Settings that must be equal on all members, as text ("name=value;..."), at most 1
   // KiB.
   std::string agreed;

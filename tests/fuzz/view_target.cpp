@@ -109,6 +109,9 @@ View take_view(Input& input, int32_t size) {
   View view;
   view.number = input.flip() ? input.byte() : static_cast<uint32_t>(input.number());
   view.members = take_members(input, size);
+  // Other roles than those of the group are refused at once.
+  view.reliable = input.byte() % 8 == 0 ? take_members(input, size) : RankSet(size);
+  view.agreed = {static_cast<uint32_t>(input.below(4)), take_members(input, size)};
   view.seats.resize(static_cast<size_t>(size));
   view.members.for_each([&](Rank r) {
     view.seats[static_cast<size_t>(r.value)] = {input.byte(), take_seq(input)};

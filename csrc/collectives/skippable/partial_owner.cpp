@@ -211,19 +211,22 @@ void ShardOwner::close_if_due(int32_t s) {
   if (own->is_due && is_heard(s)) close(s, decision);
 }
 
-// True if more than half of the view knows of the operation. So no smaller part of the
-// view goes on alone.
+// True if more than half of the voters of the view know of the operation. So no smaller
+// part of the view goes on alone.
 bool ShardOwner::is_heard(int32_t s) {
   if (mutated(Mutation::kSmallQuorum)) return true;
   OwnedShard& own = *shards_.at(s).own;
   const RankSet& members = view_host_->view().members;
-  int32_t heard = 0;
+  RankSet heard(host_->size());
   members.for_each([&](Rank r) {
     const bool is_here = r == host_->self() || own.present.contains(r) ||
                          host_->called_by(r) >= seq_.value;
-    heard += is_here ? 1 : 0;
+    if (is_here) heard.insert(r);
   });
-  if (2 * heard > members.count()) return true;
+  const bool is_mutated = mutated(Mutation::kTransientQuorum);
+  if (is_mutated ? 2 * heard.count() > members.count()
+                 : membership::is_majority(view_host_->view(), heard))
+    return true;
   if (!own.has_asked) {
     own.has_asked = true;
     members.for_each([&](Rank r) {

@@ -205,9 +205,11 @@ void PartialReduceScatter::fold_ahead() {
 bool PartialReduceScatter::is_held_up() const {
   if (!view_host_->is_promised()) return false;
   const RankSet& members = view_host_->view().members;
-  int32_t live = 0;
-  members.for_each([&](Rank rank) { live += view_host_->has_gone(rank) ? 0 : 1; });
-  return live > members.count() / 2;
+  RankSet live(host_->size());
+  members.for_each([&](Rank rank) {
+    if (!view_host_->has_gone(rank)) live.insert(rank);
+  });
+  return membership::is_majority(view_host_->view(), live);
 }
 
 void PartialReduceScatter::close_if_due() {

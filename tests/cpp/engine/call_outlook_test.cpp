@@ -55,6 +55,36 @@ TEST_CASE("an operation is hopeless when too few members for its policy are left
             "only 2 of 4 members are left, fewer than min_contributors=3"));
 }
 
+TEST_CASE("a member without a vote waits as long as it reaches a voter") {
+  Case c;
+  c.change.set_roles(testing::set_of(kSize, {1, 2}));
+  const auto& operation = c.add(1, skip_sum(100, 1));
+  const auto lose = [&](int32_t rank) {
+    c.peers->on_lost(Rank(rank), Status(Code::kPeerLost, "reset"));
+    c.change.on_lost(Rank(rank), c.clock.now());
+  };
+  lose(1);
+  CHECK_FALSE(c.change.has_majority());
+  CHECK_FALSE(c.outlook.is_stranded());
+  CHECK(c.outlook.hopeless(operation).is_ok());
+  lose(2);
+  CHECK(c.outlook.is_stranded());
+  CHECK(has(c.outlook.hopeless(operation), "only 0 of the 2 reliable members are left"));
+  c.exclude(0);  // rank 3 may still have the view
+  CHECK_FALSE(c.outlook.is_stranded());
+  CHECK(c.outlook.hopeless(operation).is_ok());
+}
+
+TEST_CASE("a voter does not wait for a majority that it cannot reach") {
+  Case c;
+  c.change.set_roles(testing::set_of(kSize, {0, 1}));
+  const auto& operation = c.add(1, skip_sum());
+  c.peers->on_lost(Rank(1), Status(Code::kPeerLost, "reset"));
+  c.change.on_lost(Rank(1), c.clock.now());
+  CHECK_FALSE(c.outlook.is_stranded());
+  CHECK(has(c.outlook.hopeless(operation), "only 1 of the 2 reliable members are left"));
+}
+
 TEST_CASE("a call that nobody here waits for does not end with a refusal") {
   Case c;
   const auto& operation = c.add(1, skip_sum(100, 4));

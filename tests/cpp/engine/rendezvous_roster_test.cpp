@@ -32,7 +32,7 @@ struct Member {
 
 Member start() {
   auto engine = aikido::testing::start_engine();
-  const auto handle = MemberHandle::random(engine->address());
+  const auto handle = MemberHandle::random(engine->address(), false);
   return {std::move(engine), handle, nullptr};
 }
 

@@ -326,7 +326,7 @@ TEST_CASE("a rank that waits for a member of another version names the versions"
   CHECK(status.message() ==
         "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
         "one that dialled here: the other side speaks protocol version 200, this build "
-        "22; "
+        "23; "
         "install the same aikido on every rank");
 }
 

@@ -104,6 +104,15 @@ TEST_CASE("a failure is not reported for a result that a holder can send") {
   CHECK(c.told(2).empty());
 }
 
+TEST_CASE("a member that reaches no voter reports no failure") {
+  Case c;
+  c.change.set_roles(testing::set_of(Case::kSize, {1}));
+  c.results.note_failed(7, Status(Code::kPeerLost, "lost"));
+  c.change.on_lost(Rank(1), c.clock.now());
+  c.results.tell_failed();
+  CHECK(c.told(2).empty());
+}
+
 TEST_CASE("failures for a refusal, or after the end of the group, are not kept") {
   Case c;
   c.own_state.refuse(Status(Code::kPeerLost, "refused", Rank(0)));

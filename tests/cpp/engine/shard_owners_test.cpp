@@ -28,10 +28,10 @@ struct Case : testing::GroupParts {
 TEST_CASE("half of the members keep their shards, however many are suspected") {
   Case c;
   CHECK(c.owners->suspect(Rank(1)));
-  CHECK(c.change.is_suspected(Rank(1)));
+  CHECK(c.change.doubts().is_moved(Rank(1)));
   CHECK(c.owners->suspect(Rank(2)));
   CHECK_FALSE(c.owners->suspect(Rank(3)));
-  CHECK_FALSE(c.change.is_suspected(Rank(3)));
+  CHECK_FALSE(c.change.doubts().is_moved(Rank(3)));
 }
 
 TEST_CASE("advice moves the shards of a slow link at the next opportunity") {
@@ -40,9 +40,9 @@ TEST_CASE("advice moves the shards of a slow link at the next opportunity") {
   CHECK_FALSE(c.owners->is_due());
   c.owners->advise(Rank(2), straggler::Advice::kLink);
   CHECK(c.owners->is_due());
-  CHECK_FALSE(c.change.is_suspected(Rank(2)));
+  CHECK_FALSE(c.change.doubts().is_moved(Rank(2)));
   c.owners->change_if_due();
-  CHECK(c.change.is_suspected(Rank(2)));
+  CHECK(c.change.doubts().is_moved(Rank(2)));
   CHECK_FALSE(c.owners->is_due());
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("a full sum leads to a change only before the next call") {
   c.owners->advise(Rank(2), straggler::Advice::kLink);
   c.owners->on_result(true);
   c.owners->change_before_call();
-  CHECK(c.change.is_suspected(Rank(2)));
+  CHECK(c.change.doubts().is_moved(Rank(2)));
   c.owners->on_result(true);
   CHECK_FALSE(c.owners->is_due());
 }

@@ -59,6 +59,7 @@ struct ClusterOptions {
   uint64_t window_bytes = 1 << 20;
   uint64_t log_bytes = 1 << 20;
   engine::HeartbeatOptions heartbeat{};  // none
+  std::vector<int32_t> reliable{};       // ranks; empty: each member has a vote
   std::vector<int32_t> hosts{};          // host of each rank; empty: unknown
   // Makes the recorder of a rank, which the cluster keeps. Empty: nothing is traced.
   std::function<std::unique_ptr<trace::Recorder>(int32_t rank, const Clock& clock)>
@@ -96,6 +97,8 @@ class Cluster {
       o.operation.lead_bytes = options.lead_bytes;
       o.operation.window_bytes = options.window_bytes;
       o.operation.hosts = options.hosts;
+      o.reliable = RankSet(size_);
+      for (const int32_t reliable : options.reliable) o.reliable.insert(Rank(reliable));
       o.log_bytes = options.log_bytes;
       o.heartbeat = options.heartbeat;
       if (options.recorder) {

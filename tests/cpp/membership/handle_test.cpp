@@ -33,6 +33,15 @@ TEST_CASE("a handle has one text, and the text one handle") {
   CHECK(*parsed == handle());
 }
 
+TEST_CASE("the handle of a reliable member says so") {
+  MemberHandle h = handle();
+  h.is_reliable = true;
+  CHECK(h.to_string() == kText + "/reliable");
+  auto parsed = MemberHandle::parse(h.to_string());
+  REQUIRE(parsed.is_ok());
+  CHECK(*parsed == h);
+}
+
 TEST_CASE("a handle of an IPv6 address travels as well") {
   MemberHandle h = handle();
   h.address = {"fe80::1", 65535};
@@ -42,8 +51,8 @@ TEST_CASE("a handle of an IPv6 address travels as well") {
 }
 
 TEST_CASE("two members at one address are different members") {
-  const MemberHandle a = MemberHandle::random({"127.0.0.1", 1}),
-                     b = MemberHandle::random({"127.0.0.1", 1});
+  const MemberHandle a = MemberHandle::random({"127.0.0.1", 1}, false),
+                     b = MemberHandle::random({"127.0.0.1", 1}, false);
   CHECK(a.id != b.id);
   CHECK(a.secret != b.secret);
   auto parsed = MemberHandle::parse(a.to_string());
@@ -61,8 +70,10 @@ TEST_CASE("text that is no handle is refused with the reason") {
   CHECK(says(reason(""), "\"\" is no handle: it does not begin with aikido1"));
   CHECK(says(reason("gloo:0:-1:0:x"), "does not begin"));
   CHECK(says(reason("aikido2" + kText.substr(7)), "does not begin"));
-  CHECK(says(reason(kText.substr(0, kText.rfind('/'))), "it has 4 parts, not 5"));
-  CHECK(says(reason(kText + "/"), "it has 6 parts"));
+  CHECK(says(reason(kText.substr(0, kText.rfind('/'))), "it has 4 parts, not 5 or 6"));
+  CHECK(says(reason(kText + "/reliable/"), "it has 7 parts"));
+  CHECK(says(reason(kText + "/"), "its last part is not \"reliable\""));
+  CHECK(says(reason(kText + "/transient"), "its last part is not \"reliable\""));
   CHECK(says(reason(kText + "0"), "its secret is none"));
   CHECK(says(reason(kText.substr(0, kText.size() - 1) + "g"), "its secret"));
   CHECK(says(reason(kText.substr(0, kText.size() - 1) + "F"), "its secret"));

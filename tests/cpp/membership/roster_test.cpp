@@ -19,7 +19,7 @@ std::vector<MemberHandle> members(size_t count) {
   std::vector<MemberHandle> made;
   for (size_t i = 0; i < count; ++i)
     made.push_back(
-        MemberHandle::random({"127.0.0.1", static_cast<uint16_t>(1000 + i)}));
+        MemberHandle::random({"127.0.0.1", static_cast<uint16_t>(1000 + i)}, false));
   return made;
 }
 
@@ -49,6 +49,17 @@ bool says(const std::string& text, const std::string& part) {
 }
 
 }  // namespace
+
+TEST_CASE("the handles tell the reliable ranks, and the token depends on them") {
+  auto all = members(3);
+  const transport::Token before = roster(7, all, all[2]).token(Rank(0));
+  CHECK(roster(7, all, all[2]).reliable() == RankSet(3));
+  all[1].is_reliable = true;
+  const Roster r = roster(7, all, all[2]);
+  CHECK(r.reliable().count() == 1);
+  CHECK(r.reliable().contains(Rank(1)));
+  CHECK_FALSE(r.token(Rank(0)) == before);
+}
 
 TEST_CASE("the order of the handles is the order of the ranks") {
   const auto all = members(3);

@@ -20,6 +20,8 @@ View sample() {
   View view;
   view.number = 5;
   view.members = set_of(4, {0, 2, 3});
+  view.reliable = set_of(4, {1, 2});
+  view.agreed = {3, set_of(4, {0, 1, 3})};
   view.seats.resize(4);
   view.seats[3] = {5, Seq(21)};
   view.cuts = {{Seq(11),
@@ -82,6 +84,21 @@ TEST_CASE("an operation is cut by the last cut that begins at or before it") {
   CHECK_FALSE(view.is_owner(Rank(3)));
 }
 
+TEST_CASE("only reliable members have a vote, or all members without any") {
+  View view = sample();
+  for (int32_t r = 0; r < 4; ++r) CHECK(view.votes(Rank(r)) == (r == 2));
+  CHECK(is_majority(view, set_of(4, {2})));
+  CHECK_FALSE(is_majority(view, set_of(4, {0, 1, 3})));
+  CHECK(no_majority_text(view, RankSet(4)) == "the only reliable member is lost");
+  view.reliable = set_of(4, {2, 3});
+  CHECK(no_majority_text(view, set_of(4, {0, 2})) ==
+        "only 1 of the 2 reliable members are left, not more than half");
+  view.reliable = RankSet(4);
+  for (int32_t r = 0; r < 4; ++r) CHECK(view.votes(Rank(r)) == (r != 1));
+  CHECK(no_majority_text(view, set_of(4, {0})) ==
+        "only 1 of the 3 members that took part are left, not more than half");
+}
+
 TEST_CASE("parts are numbered after the shards") {
   const Cut cut = sample().cuts[0];
   CHECK(cut.num_numbers() == 9);
@@ -112,17 +129,20 @@ TEST_CASE("an encoded view has these bytes") {
   View view;
   view.number = 2;
   view.members = set_of(2, {1});
+  view.reliable = set_of(2, {0, 1});
+  view.agreed = {1, set_of(2, {0})};
   view.seats.resize(2);
   view.cuts = {{Seq(1), ranks_of({1}), set_of(2, {0}), {{0, ranks_of({1, 1})}}}};
   view.held = {{Seq(3), 0, Rank(1), set_of(2, {1})}};
   CHECK(to_hex(encoded(view)) ==
-        "02 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00\n"
+        "02 00 00 00 02 00 00 00 00 00 00 00 03 00 00 00\n"
+        "00 00 00 00 01 00 00 00 01 00 00 00 00 00 00 00\n"
+        "01 00 00 00 01 00 00 00 00 00 00 00 01 00 00 00\n"
         "01 00 00 00 00 00 00 00 01 00 00 00 01 00 00 00\n"
-        "00 00 00 00 01 00 00 00 01 00 00 00 01 00 00 00\n"
-        "00 00 00 00 01 00 00 00 00 00 00 00 02 00 00 00\n"
-        "01 00 00 00 01 00 00 00 01 00 00 00 03 00 00 00\n"
-        "00 00 00 00 00 00 00 00 01 00 00 00 02 00 00 00\n"
-        "00 00 00 00");
+        "01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00\n"
+        "02 00 00 00 01 00 00 00 01 00 00 00 01 00 00 00\n"
+        "03 00 00 00 00 00 00 00 00 00 00 00 01 00 00 00\n"
+        "02 00 00 00 00 00 00 00");
 }
 
 TEST_CASE("views survive encoding and decoding, also with bytes behind them") {
@@ -149,6 +169,8 @@ TEST_CASE("an invalid view is refused with the reason") {
       {"its number is none", [](View& v) { v.number = 0; }},
       {"its number is none", [](View& v) { v.number = UINT32_MAX; }},
       {"nobody is in it", [](View& v) { v.members = RankSet(4); }},
+      {"its agreement is later than it", [](View& v) { v.agreed.number = 6; }},
+      {"no reliable member", [](View& v) { v.reliable = set_of(4, {1}); }},
       {"a member came later than it", [](View& v) { v.seats[3].since = 6; }},
       {"a member came later than it", [](View& v) { v.seats[0].since = 0; }},
       {"a member came later than it", [](View& v) { v.seats[0].first = Seq(0); }},

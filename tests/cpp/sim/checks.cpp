@@ -8,6 +8,7 @@
 
 #include "kernels/reduce.h"
 #include "membership/view_message.h"
+#include "sim/votes.h"
 
 namespace aikido::sim {
 
@@ -101,10 +102,6 @@ int32_t members_needed(const straggler::PolicyOptions& policy, int32_t members) 
     return quorum;
   const bool is_once = policy.backup_mode == BackupMode::kReplicate;
   return quorum + (is_once ? std::min(quorum - 1, policy.backups) : policy.backups);
-}
-
-bool has_majority(uint64_t some, uint64_t all) {
-  return 2 * std::popcount(some & all) > std::popcount(all);
 }
 
 // True for a message that asks a member for its state, for the next view.
@@ -249,11 +246,12 @@ void Checks::on_view(int32_t rank, const SeenView& view) {
                   " elsewhere"));
   members_.emplace(view.number, view.members);
   if (view.number <= newest_.number) return;
-  if (view.number > newest_.number + 1)
+  // The only voter may install two views at once.
+  const int num_voters = std::popcount(voters_of(script_, newest_.members));
+  if (num_voters > 1 && view.number > newest_.number + 1)
     broken(concat("S1: rank ", rank, " is in view ", view.number,
                   ", and nobody was seen in view ", newest_.number + 1));
-  if (2 * std::popcount(view.members & newest_.members) <=
-      std::popcount(newest_.members))
+  if (!has_majority(script_, view.members, newest_.members))
     broken(concat("S1: view ", view.number, " ", mask_text(view.members),
                   " has no majority of ", mask_text(newest_.members)));
   note_returns(std::exchange(newest_, view));
@@ -274,7 +272,7 @@ void Checks::on_stop(int32_t rank, TimePoint until) {
 
 void Checks::on_kill(int32_t rank) {
   killed_ |= uint64_t{1} << rank;
-  ++num_lost_;
+  if (voters_of(script_, uint64_t{1} << rank) != 0) ++num_lost_;
 }
 
 void Checks::on_lost(int32_t rank, int32_t other) {
@@ -341,7 +339,7 @@ void Checks::check_heard(int32_t rank, uint64_t op,
     broken(concat("S1: rank ", rank, " sends a result of operation ", op, " in view ",
                   view->first, " of ", mask_text(members)));
   const uint64_t heard = o.by_rank[static_cast<size_t>(rank)].heard | self;
-  if (is_first && !has_majority(heard, members))
+  if (is_first && !has_majority(script_, heard, members))
     broken(concat("S1: rank ", rank, " closes operation ", op, " having heard from ",
                   mask_text(heard), " of ", mask_text(members)));
 }
@@ -445,10 +443,14 @@ bool Checks::must_succeed(int32_t rank, const Op& op) const {
   if (may_fail_ || is_too_large()) return false;
   // Strict operations do not wait for a silent member.
   if (!is_partial(op.call) && script_.silent_after > Duration{}) return false;
-  if (!is_partial(op.call)) return num_lost_ == 0;
+  if (!is_partial(op.call)) return num_lost_ == 0 && killed_ == 0;
   if (num_lost_ > tolerated_ || !newest_.contains(rank)) return false;
   for (auto it = members_.lower_bound(op.oldest_view); it != members_.end(); ++it)
-    if (2 * num_live(it->second) <= std::popcount(it->second)) return false;
+    if (const uint64_t voters = voters_of(script_, it->second);
+        2 * num_live(voters) <= std::popcount(voters))
+      return false;
+  const uint64_t in_its_view = views_[static_cast<size_t>(rank)].members;
+  if (!reaches_voter(script_, rank, in_its_view, killed_, cut_)) return false;
   uint64_t left = op.stayed & op.seen;
   // A member that was excluded at any time contributes to no block of a reduce_scatter.
   if (op.call.kind == CallKind::kReduceScatter)

@@ -23,7 +23,8 @@ class Writer {
       : random_(seed),
         options_(seed ^ 0x5bd1e995),
         backups_(seed ^ 0x2545f491),
-        weights_(seed ^ 0x632be59b) {
+        weights_(seed ^ 0x632be59b),
+        roles_(seed ^ 0x7f4a7c15) {
     has_weights_ = weights_() % 4 == 0;
     script_.seed = seed;
     // Few members are enough for every rule, and many members are slow.
@@ -47,6 +48,7 @@ class Writer {
     if (one_in(3)) write_losses();
     if (one_in(25)) script_.timeout = milliseconds(5 + below(300));
     if (one_in(3)) write_passes();
+    if (roles_() % 3 == 0) write_roles();
     sort();
     return std::move(script_);
   }
@@ -304,6 +306,43 @@ class Writer {
     }
   }
 
+  // A part of the members is reliable. Often all others vanish at once, in the middle
+  // of other events, and the members agree on those that are left.
+  void write_roles() {
+    const auto n = static_cast<uint64_t>(script_.members);
+    const uint64_t first = roles_() % n;
+    const uint64_t num = 1 + roles_() % std::min<uint64_t>(n, 3);
+    for (uint64_t i = 0; i < num; ++i)
+      script_.reliable.push_back(static_cast<int32_t>((first + i) % n));
+    const auto some_time = [&](Duration most) {
+      return microseconds(roles_() % static_cast<uint64_t>(most / microseconds(1)));
+    };
+    const Duration at = some_time(last_call_ + milliseconds(2));
+    const bool vanish = roles_() % 3 != 0;
+    const bool at_once = roles_() % 2 == 0;
+    const bool one_returns = roles_() % 3 == 0;
+    for (uint64_t i = num; vanish && i < n; ++i) {
+      const auto rank = static_cast<int32_t>((first + i) % n);
+      // The last one is excluded and rejoins meanwhile.
+      if (one_returns && i + 1 == n) {
+        add(std::max(Duration{}, at - some_time(milliseconds(150))), EventKind::kStop,
+            rank)
+            .duration = some_time(milliseconds(200));
+      } else {
+        add(at_once ? at : at + some_time(milliseconds(3)), EventKind::kKill, rank);
+      }
+    }
+    const bool is_small = vanish && roles_() % 4 != 0;
+    for (Call& call : script_.ops)
+      if (is_small && call.policy.backups == 0 &&
+          call.policy.kind == straggler::Kind::kSkip)
+        call.policy.min_contributors = 1;
+    if (roles_() % 2 == 0) return;
+    for (uint64_t i = 1 + roles_() % 2; i > 0; --i)
+      for (int32_t r = 0; r < script_.members; ++r)
+        add(at + some_time(milliseconds(30)), EventKind::kAgree, r);
+  }
+
   // No member is late, and only contributions and results arrive in time.
   Script calm() {
     write_policy();
@@ -343,6 +382,7 @@ class Writer {
   std::mt19937_64
       backups_;  // for the number of backups, their mode and their data shards
   std::mt19937_64 weights_;  // for the operations with weights
+  std::mt19937_64 roles_;    // for the roles, bulk evictions and agreements
   bool has_weights_ = false;
   bool has_backups_ = false;
   int32_t num_backups_ = 0;

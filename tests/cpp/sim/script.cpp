@@ -271,6 +271,9 @@ Event parse_event(Line& line, const Script& script) {
   } else if (what == "kill") {
     event.kind = EventKind::kKill;
     event.a = Line::rank(line.word("a rank"), n);
+  } else if (what == "agree") {
+    event.kind = EventKind::kAgree;
+    event.a = Line::rank(line.word("a rank"), n);
   } else if (what == "pass") {
     event.kind = EventKind::kPass;
     event.a = Line::rank(line.word("a rank"), n);
@@ -332,10 +335,10 @@ void parse_setting(Line& line, const std::string& name, Script& script) {
     script.timeout = time();
   } else if (name == "calm") {
     script.calm = time();
-  } else if (name == "must-return") {
+  } else if (name == "must-return" || name == "reliable") {
     const int32_t rank = Line::rank(line.word("a rank"), script.members);
     if (rank == kEvery) throw Wrong{"one rank is expected"};
-    script.must_return.push_back(rank);
+    (name == "reliable" ? script.reliable : script.must_return).push_back(rank);
   } else if (name == "heartbeat") {
     script.beat_every = time();
     script.silent_after = time();
@@ -414,6 +417,8 @@ std::string event_text(const Event& e) {
       return concat(begin, "stop ", a, " for ", to_text(e.duration));
     case EventKind::kKill:
       return concat(begin, "kill ", a);
+    case EventKind::kAgree:
+      return concat(begin, "agree ", a);
     case EventKind::kPass:
       return concat(begin, "pass ", a, " from ", b);
     case EventKind::kCut:
@@ -501,6 +506,7 @@ std::string to_text(const Script& s) {
     out << "heartbeat " << to_text(s.beat_every) << " " << to_text(s.silent_after)
         << "\n";
   if (s.calm) out << "calm " << to_text(*s.calm) << "\n";
+  for (const int32_t rank : s.reliable) out << "reliable " << rank << "\n";
   for (const int32_t rank : s.must_return) out << "must-return " << rank << "\n";
   for (const Call& call : s.ops) out << "op " << op_text(call, s.members) << "\n";
   for (const Hold& h : s.holds) {

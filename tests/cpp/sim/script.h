@@ -32,6 +32,7 @@ enum class EventKind : uint8_t {
   kStop,   // the process of a stands still
   kKill,   // the process of a ends; frames that have left it arrive
   kPass,   // `a` skips through its missing calls with the state of b, once both may
+  kAgree,  // `a` calls for an agreement on the members
   kCut,    // the connection of a and b breaks; b learns of it `duration` later
 };
 
@@ -79,6 +80,7 @@ struct Script {
   std::optional<Duration> calm;
   // Ranks that must be in the view at the end.
   std::vector<int32_t> must_return;
+  std::vector<int32_t> reliable;  // ranks; empty: each member has a vote
   std::vector<collectives::Call> ops;
   std::vector<Hold> holds;
   std::vector<Event> events;  // events of equal times happen in this order

@@ -110,6 +110,7 @@ Simulation::Simulation(const Script& script, const Options& options)
       start_(clock_.now()),
       network_(&clock_, script.chunk_bytes),
       checks_(script, options.members_tolerated),
+      agreements_(script),
       members_(static_cast<size_t>(script.members)) {
   for (int32_t r = 0; r < script.members; ++r) {
     engine::GroupOptions o;
@@ -122,6 +123,8 @@ Simulation::Simulation(const Script& script, const Options& options)
     o.operation.lead_bytes = script.lead_bytes;
     o.operation.window_bytes = script.window_bytes;
     o.log_bytes = script.log_bytes;
+    o.reliable = RankSet(script.members);
+    for (const int32_t reliable : script.reliable) o.reliable.insert(Rank(reliable));
     o.heartbeat = {script.beat_every, script.silent_after};
     o.pool_bytes = 0;  // so that the address sanitizer sees freed buffers
     member(r).group = std::make_unique<engine::Group>(&clock_, o);
@@ -182,6 +185,11 @@ void Simulation::apply(const Event& e) {
     case EventKind::kKill:
       each(e.a, [&](int32_t r) { kill(r); });
       return;
+    case EventKind::kAgree:
+      each(e.a, [&](int32_t r) {
+        if (member(r).group) ++member(r).agrees_due;
+      });
+      return;
     case EventKind::kPass:
       if (member(e.a).group) member(e.a).pass = &e;
       return;
@@ -203,6 +211,8 @@ void Simulation::kill(int32_t rank) {
   m.calls.clear();
   for (const auto& answer : m.answers)
     if (!std::exchange(answer->has_ended, true)) --num_open_;
+  if (std::exchange(m.agrees_until, std::nullopt)) --num_open_;
+  m.agrees_due = 0;
   m.group.reset();
 }
 
@@ -233,6 +243,49 @@ bool Simulation::make_calls(int32_t rank) {
     did = true;
   }
   return did;
+}
+
+uint64_t Simulation::live() const {
+  uint64_t live = 0;
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (members_[r].group) live |= uint64_t{1} << r;
+  return live;
+}
+
+// The wait for an agreement has ended without one.
+void Simulation::end_agreement(int32_t rank, const std::string& why) {
+  log("rank ", rank, " gets no agreement: ", why);
+  agreements_.on_none(rank, view_of(*member(rank).group).members, live(), why);
+}
+
+// Calls for an agreement if this is due, and takes one. Returns true if it has done so.
+bool Simulation::agree(int32_t rank) {
+  Member& m = member(rank);
+  if (!m.group || m.stopped_until > clock_.now()) return false;
+  bool did = false;
+  if (m.agrees_due > 0 && !m.agrees_until) {
+    --m.agrees_due;
+    ++num_open_;
+    m.agrees_until = clock_.now() + script_.timeout;
+    log("rank ", rank, " calls for an agreement");
+    m.group->votes().agree({});
+    m.group->end_turn();
+    m.is_touched = did = true;
+  }
+  if (!m.agrees_until) return did;
+  auto agreed = m.group->votes().agreement();
+  if (!agreed && clock_.now() < *m.agrees_until) return did;
+  m.agrees_until.reset();
+  --num_open_;
+  if (agreed && agreed->is_ok()) {
+    log("rank ", rank, " gets agreement ", (*agreed)->number, " of ",
+        (*agreed)->ranks.count());
+    agreements_.on_agreed(rank, **agreed);
+  } else {
+    const Status late = m.group->votes().give_up(script_.timeout);
+    end_agreement(rank, (agreed ? agreed->status() : late).message());
+  }
+  return true;
 }
 
 bool Simulation::is_idle(int32_t rank) const {
@@ -411,6 +464,7 @@ void Simulation::turn() {
     for (int32_t r = 0; r < script_.members; ++r) {
       bool has_acted = skip_through(r);
       if (make_calls(r)) has_acted = true;
+      if (agree(r)) has_acted = true;
       if (next_look(r) <= clock_.now()) {
         member(r).group->on_time(clock_.now());
         member(r).is_touched = has_acted = true;
@@ -434,7 +488,10 @@ TimePoint Simulation::next_event() {
     earliest = std::min(earliest, start_ + script_.events[next_event_].at);
   for (int32_t r = 0; r < script_.members; ++r) {
     earliest = std::min(earliest, next_look(r));
-    if (!member(r).calls.empty() && member(r).stopped_until > clock_.now())
+    if (const auto until = member(r).agrees_until)
+      earliest = std::min(earliest, std::max(*until, member(r).stopped_until));
+    const bool is_due = !member(r).calls.empty() || member(r).agrees_due > 0;
+    if (is_due && member(r).stopped_until > clock_.now())
       earliest = std::min(earliest, member(r).stopped_until);
   }
   return earliest;
@@ -442,8 +499,9 @@ TimePoint Simulation::next_event() {
 
 bool Simulation::is_over() const {
   return num_open_ == 0 && next_event_ == script_.events.size() &&
-         std::all_of(members_.begin(), members_.end(),
-                     [](const Member& m) { return m.calls.empty(); });
+         std::all_of(members_.begin(), members_.end(), [](const Member& m) {
+           return m.calls.empty() && m.agrees_due == 0;
+         });
 }
 
 void Simulation::check_memory() {
@@ -464,7 +522,7 @@ void Simulation::check_standing() {
 
 Report Simulation::run() {
   TimePoint until = TimePoint::max();
-  while (checks_.violation().empty()) {
+  while (checks_.violation().empty() && agreements_.violation().empty()) {
     while (next_event_ < script_.events.size() &&
            start_ + script_.events[next_event_].at <= clock_.now())
       apply(script_.events[next_event_++]);
@@ -480,7 +538,8 @@ Report Simulation::run() {
   check_memory();
   check_standing();
   if (checks_.violation().empty()) checks_.on_finish(clock_.now());
-  report_.violation = checks_.violation();
+  report_.violation =
+      checks_.violation().empty() ? agreements_.violation() : checks_.violation();
   report_.num_ends = checks_.num_ends();
   report_.num_views = checks_.num_views();
   return report_;

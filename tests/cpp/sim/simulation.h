@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "harness/manual_clock.h"
 #include "sim/checks.h"
 #include "sim/script.h"
+#include "sim/votes.h"
 #include "transport/loopback_link.h"
 
 namespace aikido::sim {
@@ -68,7 +70,9 @@ class Simulation {
     bool is_touched = true;          // next_look may have changed
     std::deque<const Event*> calls;  // due calls that are not made yet
     const Event* pass = nullptr;     // due copy of a state that is not made yet
-    uint64_t passed = 0;             // calls up to this number are not made
+    int32_t agrees_due = 0;          // due calls for an agreement
+    std::optional<TimePoint> agrees_until;  // waits for an agreement
+    uint64_t passed = 0;                    // calls up to this number are not made
     std::vector<std::shared_ptr<Answer>> answers;
   };
 
@@ -80,6 +84,9 @@ class Simulation {
   bool skip_through(int32_t rank);
   void stop(int32_t rank, Duration d);
   bool make_calls(int32_t rank);
+  bool agree(int32_t rank);
+  void end_agreement(int32_t rank, const std::string& why);
+  uint64_t live() const;
   void call(int32_t rank, const Event& event);
   void end(int32_t rank, Answer& answer, const Status& status,
            const collectives::Outcome& outcome);
@@ -106,6 +113,7 @@ class Simulation {
   const TimePoint start_;
   transport::LoopbackNetwork network_;
   Checks checks_;
+  Agreements agreements_;
   std::vector<Member> members_;
   size_t next_event_ = 0;  // index in the events of the script
   uint64_t num_open_ = 0;  // calls without an answer

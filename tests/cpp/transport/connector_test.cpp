@@ -274,7 +274,7 @@ TEST_CASE(
     std::vector<std::byte> answer(kMaxHelloBytes);
     size_t got = 0;
     const std::string text =
-        "the other side speaks protocol version 200, this build 22; install the same "
+        "the other side speaks protocol version 200, this build 23; install the same "
         "aikido on every rank";
     while (got < encode_welcome(text).size()) {
       const auto n = ::recv(other.get(), answer.data() + got, answer.size() - got, 0);

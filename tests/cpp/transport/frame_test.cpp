@@ -38,10 +38,10 @@ FrameHeader example() {
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 16 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "41 4b 17 01 10 00 02 00  00 10 00 00 01 00 00 00"
     "00 00 00 00 fd ff ff ff  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  02 00 00 00 07 86 7b 04";
+    "07 00 00 00 00 00 00 00  02 00 00 00 9d 35 6d 8e";
 
 }  // namespace
 
@@ -101,7 +101,7 @@ TEST_CASE("the error for another version names both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{200};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 200, this build speaks 22; install "
+        "this is no aikido frame: protocol version 200, this build speaks 23; install "
         "the "
         "same aikido on every rank");
 }

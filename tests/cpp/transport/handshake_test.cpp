@@ -17,6 +17,7 @@ Hello sample() {
   hello.rank = Rank(3);
   hello.size = 8;
   hello.lane = Lane::kControl;
+  hello.is_reliable = true;
   hello.agreed = "a=1";
   return hello;
 }
@@ -25,12 +26,13 @@ Hello sample() {
 
 TEST_CASE("the greeting of PROTOCOL.md equals the encoded bytes") {
   CHECK(to_hex(encode(sample())) ==
-        "41 49 4b 49 44 4f 16 00 3f 00 00 00 00 01 02 03\n"
+        "41 49 4b 49 44 4f 17 00 43 00 00 00 00 01 02 03\n"
         "04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 10 11 12 13\n"
         "14 15 16 17 18 19 1a 1b 1c 1d 1e 1f 03 00 00 00\n"
-        "08 00 00 00 01 00 00 00 03 00 00 00 61 3d 31");
+        "08 00 00 00 01 00 00 00 01 00 00 00 03 00 00 00\n"
+        "61 3d 31");
   CHECK(to_hex(encode_welcome("no")) ==
-        "57 45 4c 43 4f 4d 16 00 12 00 00 00 02 00 00 00\n6e 6f");
+        "57 45 4c 43 4f 4d 17 00 12 00 00 00 02 00 00 00\n6e 6f");
 }
 
 TEST_CASE("greetings survive encoding and decoding") {
@@ -41,6 +43,7 @@ TEST_CASE("greetings survive encoding and decoding") {
   CHECK((*hello)->rank == Rank(3));
   CHECK((*hello)->size == 8);
   CHECK((*hello)->lane == Lane::kControl);
+  CHECK((*hello)->is_reliable);
   CHECK((*hello)->agreed == "a=1");
   for (const std::string& text : {std::string(), std::string("no room")}) {
     auto refusal = decode_welcome(encode_welcome(text));
@@ -95,7 +98,7 @@ TEST_CASE("the error for a greeting of another version names both numbers") {
   auto bytes = encode(sample());
   bytes[6] = std::byte{200};
   CHECK(decode_hello(bytes).status().message() ==
-        "the other side speaks protocol version 200, this build 22; install the same "
+        "the other side speaks protocol version 200, this build 23; install the same "
         "aikido on every rank");
 }
 

@@ -59,7 +59,6 @@ def test_no_document_names_a_variable_that_does_not_exist():
     known = {row["variable"] for row in _C.settings_table()}
     known |= {f"AIKIDO_{name}" for name in _BUILD}
     known |= {"AIKIDO_CHECK", "AIKIDO_TRY", "AIKIDO_SYSCALL"}
-    known |= {"AIKIDO_ROLE"}  # the agent of an elastic job sets it for its programs
     assert unknown_variables(tree.REPOSITORY, known) == []
 
 
