@@ -18,6 +18,7 @@ __all__ = [
     "PIPELINE",
     "PIPELINE_FAILURE",
     "RANGES",
+    "SHARDS",
     "STATE_TRANSFER",
     "USER",
 ]
@@ -88,6 +89,9 @@ STATE_TRANSFER = TagRange(
 ITEM_DATA = TagRange(
     "data of items", "aikido_torch/ddp/_item_mail.py", 0x7169_0000, 2**16
 )
+SHARDS = TagRange(
+    "shards of an elastic job", "aikido_torch/elastic/_group.py", 0x7200_0000, 2**16
+)
 PIPELINE_FAILURE = TagRange(
     "the failure of a pipeline", "aikido_torch/pipeline/runtime/_watch.py", 2**31 - 1, 1
 )
@@ -102,5 +106,6 @@ RANGES = (
     CALL_WATCH,
     STATE_TRANSFER,
     ITEM_DATA,
+    SHARDS,
     PIPELINE_FAILURE,
 )

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 import aikido_torch._calls as calls
+from aikido_torch import _tags
 from aikido_torch._backend import backend_of
 from aikido_torch._members import reconfigure, reconfigure_handle
 from aikido_torch.elastic._roster import Roster
@@ -35,9 +36,7 @@ __all__ = [
     "share_text",
 ]
 
-_STATE_TAG = 7
 _POLL_S = 0.0002
-
 
 # Tells that another member has announced a death.
 Alarm = Callable[[], bool]
@@ -178,7 +177,7 @@ def begin_send(snapshot: Snapshot, target: int, shard: int = -1) -> list[dist.Wo
     """
     head = torch.tensor([len(snapshot.outline), len(snapshot.data)])
     works = [
-        dist.isend(part, target, tag=_STATE_TAG + 1 + shard)
+        dist.isend(part, target, tag=_tags.SHARDS.cyclic(shard + 1))
         for part in (head, snapshot.outline, snapshot.data)
         if part.numel()
     ]
@@ -187,7 +186,7 @@ def begin_send(snapshot: Snapshot, target: int, shard: int = -1) -> list[dist.Wo
 
 def receive(source: int, shard: int = -1, alarm: Alarm = _never) -> Snapshot:
     """Receives the state that `source` sends to this rank with `begin_send`."""
-    tag = _STATE_TAG + 1 + shard
+    tag = _tags.SHARDS.cyclic(shard + 1)
     head = torch.empty(2, dtype=torch.int64)
     Watched(dist.irecv(head, source, tag=tag), alarm).wait()
     outline, data = (torch.empty(n, dtype=torch.uint8) for n in head.tolist())

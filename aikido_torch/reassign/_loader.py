@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ _LOST = ("reissue", "drop")
 # Steps of an epoch of streams, as long as their end is not known.
 _ENDLESS = 2**31
 _NO_TAKING = (
-    "a rank cannot read the samples of another rank in it. With stage=\"send\" the "
+    'a rank cannot read the samples of another rank in it. With stage="send" the '
     "owners of samples read and send them; without it, work cannot move"
 )
 
@@ -542,7 +542,7 @@ class StepLoader:
         self._parts = StepParts(
             training=training,
             plan=self._plan,
-            reader=self._staged or self._reader,
+            reader=self._staged or cast(ItemReader, self._reader),
             exchange=self._exchange(training, [hosts.index(name) for name in names]),
             gradient=StepGradient(training.model, training.set_weight),
             pending=self._pending,

@@ -25,7 +25,7 @@ from aikido_torch.reassign._plan import Item, Plan, label_of, place_of
 from aikido_torch.reassign._training import Training
 
 __all__ = [
-    "NotHere",
+    "NotHereError",
     "StagedItems",
     "Stream",
     "StreamItems",
@@ -42,6 +42,7 @@ _LOOK_S = 0.002  # of a rank that waits for the end of other streams
 # Data of an item of another rank, by owner, label and deadline in seconds; or None.
 _Fetch = Callable[[int, int, float], bytes | None]
 
+
 def check_stage(
     stage: object,
     dataset: object,
@@ -56,9 +57,7 @@ def check_stage(
         ConfigError: `stage` is wrong, or excludes another argument.
     """
     if stage not in (None, "send"):
-        raise ConfigError(
-            f'StepLoader: stage is {stage!r}; it takes "send" or None.'
-        )
+        raise ConfigError(f'StepLoader: stage is {stage!r}; it takes "send" or None.')
     if stage is None:
         return False
     if replay is not None:
@@ -82,7 +81,7 @@ def check_stage(
     return True
 
 
-class NotHere(Exception):
+class NotHereError(Exception):
     """The owner of an item has not sent its data in time."""
 
 
@@ -127,14 +126,14 @@ class StagedItems:
         """Data of an item of this rank (None), or of `owner`.
 
         Raises:
-            NotHere: another owner has not sent the data within 5 s, or is lost.
+            NotHereError: another owner has not sent the data within 5 s, or is lost.
         """
         if owner is None:
             return self._data[item.label]
         found = self.fetch(owner, item.label, _PATIENCE_S)
         if found is None:
             epoch, number = place_of(item.label)
-            raise NotHere(
+            raise NotHereError(
                 f"StepLoader: rank {owner} has not sent the data of its micro-batch "
                 f"{number} of epoch {epoch} within {_PATIENCE_S:g} s, so this rank "
                 "ends its step. Its other micro-batches are issued again."

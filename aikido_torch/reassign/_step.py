@@ -18,7 +18,7 @@ from aikido_torch.reassign._pending import PendingItems
 from aikido_torch.reassign._plan import Item, Plan, place_of
 from aikido_torch.reassign._proof import RankLists
 from aikido_torch.reassign._reader import ItemReader
-from aikido_torch.reassign._staging import NotHere, StagedItems
+from aikido_torch.reassign._staging import NotHereError, StagedItems
 from aikido_torch.reassign._training import Training
 
 __all__ = ["MicroBatch", "Step", "StepParts"]
@@ -146,7 +146,7 @@ class Step:
             while (claim := self._next()) is not None:
                 try:
                     micro_batch = self._micro_batch(claim)
-                except NotHere as reason:
+                except NotHereError as reason:
                     _log.warning("%s", reason)
                     self._leave()
                     return

@@ -135,7 +135,9 @@ def lose_a_helper(rank, size):
         counts.add_(model.module.each.grad * handle.outcomes[-1].weight * 2)
         optimizer.step()
 
-    steps = StepLoader(Numbers(rank), batch_size=BATCH, micro_batch_size=2, stage="send")
+    steps = StepLoader(
+        Numbers(rank), batch_size=BATCH, micro_batch_size=2, stage="send"
+    )
     handle = ddp.register(
         model, optimizer=optimizer, policy=SKIP, steps=steps, apply=apply, state={}
     )

@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset, default_collate
 from aikido_torch.errors import ConfigError, InternalError, TimedOutError
 from aikido_torch.reassign._plan import Item, label_of
 from aikido_torch.reassign._staging import (
-    NotHere,
+    NotHereError,
     StagedItems,
     Stream,
     StreamItems,
@@ -47,7 +47,9 @@ def test_an_item_of_another_rank_comes_from_its_owner_or_not():
 
     staged.fetch = fetch
     assert staged.read(item_of(5), 3) == [7]
-    with pytest.raises(NotHere, match="rank 2 has not sent the data of its micro-"):
+    with pytest.raises(
+        NotHereError, match="rank 2 has not sent the data of its micro-"
+    ):
         staged.read(item_of(5), 2)
     assert asked == [(3, 5), (2, 5)]
 
