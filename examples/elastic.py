@@ -59,7 +59,7 @@ def report(step: int, num_members: int, watch: Any) -> None:
         print(f"step 20: {num_members} members", flush=True)
     if step >= 40 and not watch["joined"].is_set():
         watch["joins"].set()
-        time.sleep(0.02)  # gives the new member time for its start
+        time.sleep(0.2)  # gives the new member time for its start
     if num_members == 4 and step >= 40 and not watch["joined"].is_set():
         watch["joined"].set()
         print(f"a member has joined: {num_members} members", flush=True)

@@ -47,6 +47,20 @@ dst = 1 - dist.get_rank()
 import aikido_torch, torch
 model, inputs = torch.nn.Sequential(torch.nn.Linear(4, 2)), torch.randn(8, 4)
 """,
+    "market.md": """
+import gzip, json, os
+
+def put(name, data):  # both ranks write, and none reads a part
+    with open(f"{name}.{os.getpid()}", "wb") as file:
+        file.write(data)
+    os.replace(f"{name}.{os.getpid()}", name)
+
+lines = [f"{i * 600},{0.05 + 0.01 * (i % 7)}" for i in range(500)]
+text = "\\n".join(["unix_seconds,usd_per_hour", *lines]) + "\\n"
+put("us-east-1b_c3.xlarge.csv.gz", gzip.compress(text.encode()))
+samples = {"metadata": {"gap_seconds": 195}, "data": [1, 1, 0, 1] * 200}
+put("availability.json", json.dumps(samples).encode())
+""",
     "reassign.md": """
 import torch
 from torch.nn.parallel import DistributedDataParallel
