@@ -17,6 +17,7 @@ from rich.table import Table
 from aikido_torch.elastic._agent import Agent, Launch, python_command, serve_store
 from aikido_torch.elastic._endpoint import Endpoint
 from aikido_torch.elastic._metrics import serve_metrics
+from aikido_torch.elastic._notices import evicted_members
 from aikido_torch.elastic._restarts import RestartPolicy
 from aikido_torch.elastic._status import Status
 from aikido_torch.errors import AikidoError, ConfigError
@@ -155,19 +156,27 @@ def evict_command(
         float, typer.Option(help="Seconds until the member is evicted.")
     ] = 30.0,
 ) -> None:
-    """Gives a member an eviction notice: it leaves at the next boundary of a step."""
+    """Gives a member an eviction notice: it and the other members of its host leave at
+    the next boundary of a step.
+    """
     with _errors():
         if not (math.isfinite(warning) and warning >= 0):
             raise ConfigError(
                 f"elastic evict: --warning is {warning}; it takes seconds from 0 on."
             )
         store = _job_at(endpoint, job)
-        member = _status_of(store, job).rank_of(rank)
+        status = _status_of(store, job)
+        member = status.rank_of(rank)
+        hosts = {str(m.number): m.host for m in status.members}
+        leaving = evicted_members([str(member.number)], hosts)
+        others = [name for name in leaving if name != str(member.number)]
         store.set(f"evict/{member.number}", str(warning))
         typer.echo(
             f"rank {rank} is member {member.number} ({member.role}) on "
             f"{member.host or 'an unknown host'}; it has the notice, {warning:g} s"
         )
+        if others:
+            typer.echo(f"these members of its host leave, too: {', '.join(others)}")
 
 
 @app.command("metrics")

@@ -129,8 +129,18 @@ def test_the_endpoint_may_come_from_the_environment(job, monkeypatch):
 def test_evict_gives_the_member_of_a_rank_its_notice(job):
     result = run("evict", "1", "--rdzv-endpoint", job.address, "--warning", "12")
     assert "rank 1 is member 9 (transient) on host-b" in result.output
+    assert "of its host leave" not in result.output
     assert float(job.read("evict/9")) == 12.0
     assert job.read("evict/1") is None
+
+
+def test_evict_names_the_other_members_of_the_host(job):
+    members = [StatusMember(n, "transient", "host-b", n) for n in (4, 9, 12)]
+    members.append(StatusMember(13, "transient", "host-c", 13))
+    status = Status(70, 2, 1, tuple(members), 1, 5.0, 100.0, time.time())
+    job.set("status", status.encode())
+    result = run("evict", "1", "--rdzv-endpoint", job.address)
+    assert "these members of its host leave, too: 4, 12\n" in result.output
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ TRAIN = """
     loader = DataLoader(TensorDataset(torch.ones(64, 4)), batch_size=2)
     endpoint = os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"]
     job = elastic.join(model, optimizer, loader, endpoint=endpoint, role="reliable",
-                       min_members=3, timeout=60.0)
+                       host=f"host-{os.getpid()}", min_members=3, timeout=60.0)
     for step in job.steps(until=1_000_000):
         for (batch,) in step:
             time.sleep(0.01)
@@ -67,8 +67,6 @@ def members_of(output):
     return [(row[2].strip(), int(row[5])) for row in rows]
 
 
-# A defect: after `evict` the store of the agent does not answer any more.
-@pytest.mark.xfail(reason="the store ends after an eviction", strict=False)
 @pytest.mark.timeout(240)
 def test_members_are_shown_killed_replaced_and_evicted(tmp_path, endpoint):
     program, end = tmp_path / "train.py", tmp_path / "end"
